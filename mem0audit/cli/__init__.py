@@ -1,0 +1,1 @@
+"""The terminal: commands, exit codes, and nothing else knows either."""

@@ -1,0 +1,1 @@
+"""Pure: words, rules, reconciliation. No file, clock, network or print."""

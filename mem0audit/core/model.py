@@ -1,0 +1,427 @@
+"""The words of the project as data: what is read, what it stands on, and what is said of it.
+
+Everything here is plain and frozen. Nothing in this module opens, asks or decides anything.
+Times are strings as the stores hold them unless a name ends in `_at` with type float: then they are
+seconds since 1970, UTC. Sizes are bytes.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
+
+T = TypeVar("T")
+PointId = str | int
+"""A Qdrant point id, normalised: an int, or a UUID as lower-case text with dashes."""
+
+
+class Severity(enum.IntEnum):
+    """How bad a finding is; larger is worse, so that severities compare and sort."""
+
+    INFO = 0
+    LOW = 1
+    MEDIUM = 2
+    HIGH = 3
+    CRITICAL = 4
+
+    @property
+    def label(self) -> str:
+        """The word users see: `info`, `low`, `medium`, `high` or `critical`."""
+        return self.name.lower()
+
+
+class Certainty(enum.IntEnum):
+    """How sure an incident is, from its evidence."""
+
+    POSSIBLE = 0
+    LIKELY = 1
+    CERTAIN = 2
+
+    @property
+    def label(self) -> str:
+        """The word users see: `possible`, `likely` or `certain`."""
+        return self.name.lower()
+
+
+# --- What an install is -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A value and what decided it, for example `("/tmp/qdrant", "mem0's default")`."""
+
+    value: str
+    decided_by: str
+
+
+@dataclass(frozen=True)
+class Install:
+    """One mem0 configuration: a history file, a vector store and its collection.
+
+    `vectors` is the embedded folder; it is None where the store is a server (`server_url`) or another
+    product than Qdrant (`provider`). `embedder_dims` and `on_disk` are None where no configuration
+    said them. All paths are absolute and not resolved: symlinks stay as the user wrote them.
+    """
+
+    history: Origin
+    vectors: Origin | None
+    collection: Origin
+    mem0_dir: Origin
+    provider: str = "qdrant"
+    server_url: Origin | None = None
+    embedder_dims: int | None = None
+    on_disk: bool | None = None
+    agent_python: str | None = None
+    config_file: str | None = None
+
+    @property
+    def entities_collection(self) -> str:
+        """The name of the entities collection (mem0 2.x: `<collection>_entities`)."""
+        return f"{self.collection.value}_entities"
+
+
+@dataclass(frozen=True)
+class Cleaning:
+    """A systemd-tmpfiles rule that empties a directory.
+
+    `when` is "at boot" for D and R lines, else the age as the rule says it ("10d").
+    """
+
+    source: str
+    line: str
+    when: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """What one path of an install stands on. None means: could not be found out from here."""
+
+    path: str
+    exists: bool
+    filesystem: str | None = None
+    mount_point: str | None = None
+    volatile: bool | None = None
+    network: bool | None = None
+    container_layer: bool | None = None
+    cleaned: Cleaning | None = None
+    readable_by_others: str | None = None
+    """How others reach it ("mode 0644, every parent searchable"), None when they cannot."""
+    replaceable_parent: str | None = None
+    """A parent folder in which others may replace entries (writable, not sticky), None if none."""
+    size_bytes: int | None = None
+    free_bytes: int | None = None
+    born_at: float | None = None
+    modified_at: float | None = None
+    link_target: str | None = None
+    problem: str | None = None
+    """Why it could not be looked at ("permission denied"), None when it could."""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A process that has a store of the install open.
+
+    `how` is "lock" (it holds Qdrant's `.lock`) or "file". `unit` is a systemd unit, `container` a
+    container id or name; None where it has none. `private_mounts` is True where it lives in another
+    mount namespace than ours, so that the same path may mean another folder to it; `private_tmp` where
+    moreover its /tmp is not ours. `interpreter` is its Python; versions are read from its
+    site-packages without importing anything.
+    """
+
+    pid: int
+    command: str
+    how: Literal["lock", "file"]
+    paths: tuple[str, ...] = ()
+    user: str | None = None
+    unit: str | None = None
+    container: str | None = None
+    private_mounts: bool = False
+    private_tmp: bool = False
+    interpreter: str | None = None
+    started_at: float | None = None
+
+
+@dataclass(frozen=True)
+class Agent:
+    """Whose mem0 it is. A version is None where it is unknown; `source` says how it was found."""
+
+    interpreter: str | None
+    mem0_version: str | None
+    client_version: str | None
+    source: str
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Another store found on this machine.
+
+    `kind` is "history" or "vectors"; `found_by` says why we looked there ("held by pid 812",
+    "home of root", "mem0's default", "working directory of pid 9"). `command` audits it as printed.
+    """
+
+    kind: Literal["history", "vectors"]
+    path: str
+    found_by: str
+    command: str | None = None
+    memories: int | None = None
+
+
+@dataclass(frozen=True)
+class NotChecked:
+    """Something that was not looked at. `what` is a rule code, a path or a place.
+
+    `gap` is True when it makes the audit incomplete (exit 3), False where it could not apply or was
+    not asked for (no seal, the agent's version unknown, other people's processes).
+    """
+
+    what: str
+    why: str
+    gap: bool = True
+
+
+# --- What is read -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FileState:
+    """One SQLite file as it was found and opened.
+
+    `journal_mode` is "rollback" or "wal", from bytes 18 and 19 of the header. `way` is how it was read:
+    "read-only", "readonly-shm", "immutable" or "scratch copy". `problem` is None when it was read whole.
+    """
+
+    path: str
+    size_bytes: int = 0
+    journal_mode: Literal["rollback", "wal"] | None = None
+    way: str | None = None
+    hot_journal: bool = False
+    integrity: tuple[str, ...] | None = None
+    """Lines of `integrity_check` that are not "ok"; () when ok; None when it was not run whole."""
+    problem: FileProblem | None = None
+    longest_hold_s: float = 0.0
+    free_pages: int | None = None
+
+
+@dataclass(frozen=True)
+class FileProblem:
+    """Why a file could not be read, or not whole.
+
+    `kind`: "missing", "folder", "empty", "not-sqlite", "no-table", "damaged", "permission",
+    "link-loop", "busy", "gone" (it changed identity while read) or "other". `detail` is one short line
+    without memory text.
+    """
+
+    kind: str
+    detail: str
+
+
+class VectorFacts(NamedTuple):
+    """What a point's vectors look like, without their floats.
+
+    `dims` is the length of the dense unnamed vector, None where the point has none. `flaw` is "zero",
+    "nan" (NaN or infinite) or None. `names` are the named vectors beside it (`bm25`).
+    """
+
+    dims: int | None
+    flaw: Literal["zero", "nan"] | None
+    names: tuple[str, ...] = ()
+
+
+KeepPoint = Callable[[int, PointId, "Mapping[str, Any]", VectorFacts], T]
+"""Called once a point with (rowid, normalised id, payload, vector facts); its result is kept."""
+
+
+@dataclass(frozen=True)
+class DuplicateRows:
+    """Several rows for one point id. The highest rowid is what Qdrant loads, the others are losers."""
+
+    point_id: PointId
+    kept_rowid: int
+    loser_rowids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """A row whose blob does not decode (`reason`), or names what qdrant-client never writes (`names`)."""
+
+    rowid: int
+    point_id: PointId | None
+    reason: str
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class CollectionInfo:
+    """A collection as `meta.json` and the folders say it.
+
+    `dims` is the size of the unnamed dense vector, None if it has none; `listed` whether meta.json
+    names it, `has_folder` whether its folder (with a storage file) exists. `config_keys` are the
+    collection's configuration keys as paths ("vectors.on_disk"), which date the writing client.
+    `legacy` is True for a storage.dbm of qdrant-client before 1.1.7 that has no storage.sqlite.
+    """
+
+    name: str
+    path: str
+    dims: int | None
+    listed: bool
+    has_folder: bool
+    keyword_slot: bool = False
+    config_keys: tuple[str, ...] = ()
+    legacy: bool = False
+
+
+@dataclass(frozen=True)
+class StoreLayout:
+    """The embedded folder: what `meta.json` says beside what lies on disk."""
+
+    path: str
+    exists: bool
+    collections: tuple[CollectionInfo, ...] = ()
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    meta_problem: str | None = None
+    """None when meta.json reads; else "missing", "not JSON: …", "permission denied" and the like."""
+    problem: FileProblem | None = None
+    """The folder itself cannot be looked at."""
+
+
+@dataclass(frozen=True)
+class PointsRead(Generic[T]):
+    """All points of one collection as of one instant. `rows` maps the id to what `keep` returned."""
+
+    file: FileState
+    rows: Mapping[PointId, T]
+    duplicates: tuple[DuplicateRows, ...] = ()
+    bad: tuple[BadRow, ...] = ()
+    unsafe: tuple[BadRow, ...] = ()
+
+
+class PointStore(Protocol):
+    """A vector store to read: the embedded folder now, a server later."""
+
+    def layout(self) -> StoreLayout:
+        """What collections there are."""
+        ...
+
+    def points(self, collection: CollectionInfo, keep: KeepPoint[T]) -> PointsRead[T]:
+        """Every point of a collection, as of one instant, each through `keep`."""
+        ...
+
+
+class HistoryRow(NamedTuple):
+    """One row of the `history` table, whatever schema it came from; absent columns are None."""
+
+    rowid: int
+    id: Any
+    memory_id: Any
+    old_memory: Any
+    new_memory: Any
+    event: Any
+    created_at: Any
+    updated_at: Any
+    is_deleted: Any
+    actor_id: Any
+    role: Any
+
+
+@dataclass(frozen=True)
+class StrandedTable:
+    """A table an interrupted migration left (`history_old`, `old_history`), rows that history lacks."""
+
+    name: str
+    rows: int
+    missing_rows: int
+    memory_ids: frozenset[str] = frozenset()
+    """The memories of the missing rows."""
+
+
+@dataclass(frozen=True)
+class MessageScope:
+    """How many raw messages one session scope keeps; `scope` is the key as mem0 wrote it."""
+
+    scope: str
+    count: int
+
+
+@dataclass(frozen=True)
+class HistoryFile:
+    """What `history.db` is, apart from the rows themselves.
+
+    `schema` is "7 columns", "9 columns", "10 columns", "other" or None (no table). `tables` maps every
+    table to its row count (None where it cannot be counted), `create_statements` to its exact SQL.
+    """
+
+    file: FileState
+    schema: str | None = None
+    columns: tuple[str, ...] = ()
+    tables: Mapping[str, int | None] = field(default_factory=dict)
+    create_statements: Mapping[str, str] = field(default_factory=dict)
+    stranded: tuple[StrandedTable, ...] = ()
+    message_scopes: tuple[MessageScope, ...] = ()
+    first_row_id: str | None = None
+
+
+class RowSink(Protocol):
+    """Takes history rows in rowid order, a page at a time."""
+
+    def rows(self, page: Sequence[HistoryRow]) -> None:
+        """One page; pages come in rowid order and never repeat a row."""
+        ...
+
+
+# --- What is said -------------------------------------------------------------------------------
+
+Evidence = Mapping[str, str | int | float | bool | None]
+"""Values, row ids and times that show a finding; never memory text. Order is display order."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fault. `path` is the file or folder it is in. `subject` is what else identifies it
+    (a collection, a table, a scope), for findings about no single memory. `help` is a command that runs
+    as printed, or the manual steps."""
+
+    code: str
+    severity: Severity
+    memory_id: str | None = None
+    path: str | None = None
+    subject: str | None = None
+    evidence: Evidence = field(default_factory=dict)
+    help: str | None = None
+
+
+@dataclass(frozen=True)
+class Incident:
+    """The one event that explains many findings.
+
+    `kind` is stable, for machines ("emptied-at-reboot"); `name` the sentence for people. `explains` are
+    the codes it stands for, `memory_ids` those of the memories concerned.
+    """
+
+    kind: str
+    name: str
+    certainty: Certainty
+    evidence: tuple[str, ...]
+    advice: tuple[str, ...]
+    codes: tuple[str, ...]
+    memory_ids: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of an audit: what was read, what was not, and what it means."""
+
+    install: Install
+    places: tuple[Place, ...]
+    holders: tuple[Holder, ...]
+    agent: Agent
+    checked: tuple[str, ...]
+    not_checked: tuple[NotChecked, ...]
+    incidents: tuple[Incident, ...]
+    findings: tuple[Finding, ...]
+    counts: Mapping[str, int | None]
+    """memories, entities, changes, live (by the log), messages, other: as read, None if not read."""
+    candidates: tuple[Candidate, ...] = ()
+    seconds: float = 0.0
+    versions: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,1 @@
+"""What this install is: paths with their origin, what they stand on, who holds them."""

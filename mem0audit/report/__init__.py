@@ -1,0 +1,1 @@
+"""A Report in, text or JSON out."""
