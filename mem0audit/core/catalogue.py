@@ -1,0 +1,100 @@
+"""Every rule by its code, and how people name rules: by code, the beginning of one, or name."""
+
+from __future__ import annotations
+
+import difflib
+import textwrap
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from mem0audit.core.pages import (
+    Rule,
+    content,
+    divergence,
+    entities,
+    log,
+    places,
+    reading,
+    secrets,
+    servers,
+    snapshots,
+    validity,
+)
+
+__all__ = ["CATALOGUE", "Rule", "closest", "find", "matches", "page_lines", "unknown_selectors"]
+
+_GROUPS = (places, reading, divergence, log, entities, content, validity, secrets, snapshots, servers)
+
+CATALOGUE: Mapping[str, Rule] = MappingProxyType(
+    {rule.code: rule for rule in sorted((r for g in _GROUPS for r in g.RULES), key=lambda rule: rule.code)}
+)
+"""All rules, ordered by code. A code is never renumbered or used again."""
+
+
+def matches(code: str, selectors: Iterable[str]) -> bool:
+    """Whether a rule's code is meant by one of the selectors: a code, or the beginning of one ("D",
+    "I20"), in any case; or a rule's whole name.
+    """
+    rule = CATALOGUE.get(code)
+    for selector in selectors:
+        wanted = selector.strip()
+        if wanted and (code.startswith(wanted.upper()) or (rule is not None and rule.name == wanted.lower())):
+            return True
+    return False
+
+
+def find(selector: str) -> tuple[Rule, ...]:
+    """The rules a selector means, ordered by code; () if none. As `matches`."""
+    return tuple(rule for code, rule in CATALOGUE.items() if matches(code, (selector,)))
+
+
+def unknown_selectors(selectors: Iterable[str]) -> tuple[str, ...]:
+    """The selectors that mean no rule, as they were given."""
+    return tuple(selector for selector in selectors if not find(selector))
+
+
+def closest(selector: str, count: int = 3) -> tuple[str, ...]:
+    """Codes and names that look most like a selector that means no rule, the most alike first."""
+    wanted = selector.strip()
+    codes = difflib.get_close_matches(wanted.upper(), list(CATALOGUE), count, 0.7)
+    by_name = {rule.name: rule.code for rule in CATALOGUE.values()}
+    names = difflib.get_close_matches(wanted.lower(), list(by_name), count, 0.6)
+    return tuple(dict.fromkeys((*codes, *names)))[:count]
+
+
+_SECTIONS = (
+    ("How it comes about", "comes_about"),
+    ("What it looks like", "looks_like"),
+    ("What to do", "to_do"),
+    ("Not this rule", "not_this"),
+    ("Threshold", "threshold"),
+)
+_INDENT = 21
+
+
+def page_lines(rule: Rule, width: int = 100) -> tuple[str, ...]:
+    """The page of a rule as plain lines of at most `width` columns (a command may be longer).
+
+    Commands stand on lines of their own, whole, so that they can be copied.
+    """
+    lines = [f"{rule.code} {rule.name} ({rule.severity.label})"]
+    lines += textwrap.wrap(rule.summary, width)
+    if rule.planned:
+        lines += ["This version does not look for it yet."]
+    for title, attribute in _SECTIONS:
+        text: str | None = getattr(rule, attribute)
+        heading = title
+        for paragraph in (text or "").splitlines():
+            if paragraph.startswith("    "):
+                if heading:
+                    lines.append(heading)
+                    heading = ""
+                lines.append(paragraph)
+                continue
+            wrapped = textwrap.wrap(
+                paragraph, width - _INDENT, break_long_words=False, break_on_hyphens=False
+            )
+            for part in wrapped:
+                lines.append(f"{heading:<{_INDENT}}{part}".rstrip())
+                heading = ""
+    return tuple(lines)

@@ -1,0 +1,295 @@
+"""What each version of mem0 and of qdrant-client does, as far as a rule depends on it.
+
+The boundaries are measured: every mem0ai release on PyPI up to 2.2.1 was compared and the behaviour run
+on both sides of each boundary; every qdrant-client release that differs in its collection models,
+1.1.7 to 1.20.0, was read. A statement without an upper end holds for the newest release that was
+measured and is said of later ones too, until they are measured.
+
+Every function takes versions as text, as found in a site-packages folder, or None where the agent's
+version is unknown; it then answers None: not checked. Ranges include both ends.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+Version = tuple[int, ...]
+
+NEWEST_MEASURED_MEM0 = "2.2.1"
+NEWEST_MEASURED_CLIENT = "1.20.0"
+
+_RELEASE = re.compile(r"\s*v?(\d+(?:\.\d+)*)", re.ASCII | re.IGNORECASE)
+
+
+def parse(text: str | None) -> Version | None:
+    """The release numbers of a version, at least three: "2.0" is (2, 0, 0). None if it has none.
+
+    Marks of a pre-release, post-release or local build are left out: "2.0.0b1" counts as 2.0.0.
+    "0.0.0" is what build tools write when they know no version, and is None as well.
+    """
+    match = _RELEASE.match(text) if text is not None and len(text) <= 100 else None
+    if match is None:
+        return None
+    numbers = tuple(int(part) for part in match[1].split("."))
+    return numbers + (0,) * (3 - len(numbers)) if any(numbers) else None
+
+
+def _between(version: str | None, first: Version, last: Version | None = None) -> bool | None:
+    """Whether a version is in a range, both ends included; None if the version is unknown."""
+    numbers = parse(version)
+    if numbers is None:
+        return None
+    return first <= numbers[:3] and (last is None or numbers[:3] <= last)
+
+
+# --- mem0 ---------------------------------------------------------------------------------------
+
+
+def wipes_folder_at_start(mem0: str | None, on_disk: bool | None) -> bool | None:
+    """Whether `Memory()` deletes the local Qdrant folder before it opens it.
+
+    `vector_stores/qdrant.py` calls `shutil.rmtree(path)`: 0.0.8 to 0.0.15 always; 0.0.16 to 1.0.7
+    unless `on_disk` is true. None means that no configuration said it: mem0's default is false.
+    Run: wiped with 0.1.40 to 1.0.7, kept with 1.0.8 and later.
+    """
+    if _between(mem0, (0, 0, 8), (0, 0, 15)):
+        return True
+    wiping = _between(mem0, (0, 0, 16), (1, 0, 7))
+    return wiping and on_disk is not True if wiping is not None else None
+
+
+def bulk_delete_drops_collection(mem0: str | None) -> bool | None:
+    """Whether `Memory.delete_all(filter)` drops everybody's memories: 0.1.118 to 1.0.5, sync only.
+
+    After deleting the matching ones it called `vector_store.reset()`. Run with 0.1.118, 1.0.0, 1.0.5
+    (dropped), 0.1.117 and 1.0.6 (not).
+    """
+    return _between(mem0, (0, 1, 118), (1, 0, 5))
+
+
+def bulk_delete_stops_at_100(mem0: str | None) -> bool | None:
+    """Whether `delete_all` deletes the first 100 matching memories and reports success: to 2.0.14.
+
+    It took the vector store's `list` with its default limit; 2.0.15 loops until nothing is left. Run
+    with 250 memories of one user on 0.1.114, 0.1.117, 1.0.6, 1.0.11, 2.0.6, 2.0.14 (150 left), 2.0.15.
+    """
+    return _between(mem0, (0, 0, 0), (2, 0, 14))
+
+
+def none_event_touches_payload(mem0: str | None) -> bool | None:
+    """Whether a NONE event with agent_id or run_id changes a payload without a row: 1.0.9 to 1.0.11.
+
+    It writes updated_at, agent_id and run_id. Run; in 1.0.0 to 1.0.8 the same call fails and changes
+    nothing, 2.0.0 has no such events.
+    """
+    return _between(mem0, (1, 0, 9), (1, 0, 11))
+
+
+def trims_owner_ids(mem0: str | None) -> bool | None:
+    """Whether add, get_all and search trim owner ids and refuse blanks inside them: from 2.0.0.
+
+    `_validate_and_trim_entity_id` in `memory/main.py`; `delete_all` calls it from 2.0.10 only
+    (`delete_all_trims_owner_ids`).
+    """
+    return _between(mem0, (2, 0, 0))
+
+
+def delete_all_trims_owner_ids(mem0: str | None) -> bool | None:
+    """Whether `delete_all` trims owner ids too: from 2.0.10.
+
+    From there on no call can name an id stored with blanks around it, and the deletion reports
+    success. Before it, `delete_all` with the exact id still finds it.
+    """
+    return _between(mem0, (2, 0, 10))
+
+
+def turns_owner_ids_into_text(mem0: str | None) -> bool | None:
+    """Whether an owner id that is no text is turned into text first: from 2.0.12.
+
+    So `delete_all(user_id=5)` asks for "5" and leaves a memory stored under the number 5 by 1.x. From
+    2.0.0 to 2.0.11 the same call fails with an AttributeError, except `delete_all` up to 2.0.9.
+    """
+    return _between(mem0, (2, 0, 12))
+
+
+def reaches_owner(mem0: str | None, owner: Any) -> bool | None:
+    """Whether mem0 can list and delete by this owner id exactly as it is stored in a payload.
+
+    `owner` is the payload's value. Empty ids, and numbers with a fraction, no version can name. A list
+    matches by any of its members, as Qdrant does it.
+    """
+    if isinstance(owner, list):
+        answers = [reaches_owner(mem0, member) for member in owner]
+        return True if True in answers else None if None in answers else False
+    if not isinstance(owner, (str, int)) or not owner:
+        return False
+    if isinstance(owner, str) and not any(character.isspace() for character in owner):
+        return True
+    trims = trims_owner_ids(mem0)
+    return None if trims is None else not trims
+
+
+def phantom_add(mem0: str | None) -> bool | None:
+    """Whether `add` logs and returns memories that the vector store refused: 2.0.0 to 2.2.0.
+
+    The failed insert is swallowed, the ADD rows are written. 2.2.1 raises instead. Run with a vector
+    of the wrong length on 2.0.6, 2.2.0 and 2.2.1.
+    """
+    return _between(mem0, (2, 0, 0), (2, 2, 0))
+
+
+def hash_kept_on_update(mem0: str | None) -> bool | None:
+    """Whether `update` keeps the hash of the text before it: 0.0.16 to 0.1.29.
+
+    A payload hash that is not the MD5 of its text is ordinary for memories updated by these.
+    """
+    return _between(mem0, (0, 0, 16), (0, 1, 29))
+
+
+def migration_hangs(mem0: str | None) -> bool | None:
+    """Whether `Memory()` never returns on a history of mem0 0.1.99 or older: 0.1.100 to 0.1.106.
+
+    The migration takes a lock twice. Killed, it leaves all rows in `history_old` and no `history`; the
+    next start, by any version, begins an empty one. Run with 0.1.100 and 0.1.106; 0.1.107 migrates.
+    """
+    return _between(mem0, (0, 1, 100), (0, 1, 106))
+
+
+def writes_messages(mem0: str | None) -> bool | None:
+    """Whether mem0 keeps the last 10 chat messages of each session scope in history.db: from 2.0.0."""
+    return _between(mem0, (2, 0, 0))
+
+
+def writes_entities(mem0: str | None) -> bool | None:
+    """Whether mem0 keeps `<collection>_entities`: from 2.0.0, where spaCy and its model are there."""
+    return _between(mem0, (2, 0, 0))
+
+
+def star_deletes_everyone(mem0: str | None) -> bool | None:
+    """Whether `delete_all(user_id="*")` deletes every user's memories: from 1.0.8.
+
+    The Qdrant filter leaves "*" out. Run with 1.0.8, 1.0.11, 2.0.6, 2.2.1 (all gone), 1.0.7 (none).
+    """
+    return _between(mem0, (1, 0, 8))
+
+
+def update_drops_metadata(mem0: str | None) -> bool | None:
+    """Whether `update` loses the caller's own payload keys: to 2.0.6.
+
+    The payload was built anew from mem0's own keys; from 2.0.7 the old one is kept.
+    """
+    return _between(mem0, (0, 0, 0), (2, 0, 6))
+
+
+def update_moves_owner(mem0: str | None) -> bool | None:
+    """Whether `update(metadata={"user_id": …})` moves a memory to another owner: 1.0.8 to 2.0.12.
+
+    History shows an UPDATE with unchanged text, and no owner. Run with 1.0.8, 1.0.11, 2.0.0, 2.0.6 and
+    2.0.12 (moved) and 2.0.13 (ignored).
+    """
+    return _between(mem0, (1, 0, 8), (2, 0, 12))
+
+
+def reset_keeps_messages(mem0: str | None) -> bool | None:
+    """Whether `reset()` leaves the chat messages in history.db: 2.0.0 to 2.0.7. Run to 2.0.8."""
+    return _between(mem0, (2, 0, 0), (2, 0, 7))
+
+
+def hides_expired(mem0: str | None) -> bool | None:
+    """Whether mem0 hides memories past their `expiration_date`: from 2.0.10. No version deletes them."""
+    return _between(mem0, (2, 0, 10))
+
+
+# --- qdrant-client, local mode ------------------------------------------------------------------
+
+OLDEST_SQLITE_CLIENT: Version = (1, 1, 7)
+"""The oldest client whose local format was measured; `storage.dbm` comes from clients before it."""
+
+# The first release whose models know a key of meta.json. Clients from 1.3.2 on refuse unknown keys
+# (pydantic's extra="forbid"), whatever their value, and write every key they know. Read from the models of
+# the releases on both sides of each boundary. Keys within hnsw_config and the like are written only
+# where somebody set that configuration.
+_FIRST_CLIENT: dict[str, Version] = {
+    **dict.fromkeys(
+        (
+            "vectors", "shard_number", "replication_factor", "write_consistency_factor", "on_disk_payload",
+            "hnsw_config", "wal_config", "optimizers_config", "init_from", "quantization_config",
+            "vectors.size", "vectors.distance", "vectors.hnsw_config", "vectors.quantization_config",
+        ),
+        (1, 1, 7),
+    ),
+    "vectors.on_disk": (1, 2, 0),
+    "sparse_vectors": (1, 7, 0),
+    "sharding_method": (1, 7, 0),
+    "sparse_vectors.index": (1, 7, 0),
+    "vectors.datatype": (1, 9, 0),
+    "vectors.multivector_config": (1, 10, 0),
+    "sparse_vectors.modifier": (1, 10, 0),
+    "sparse_vectors.index.datatype": (1, 10, 0),
+    "strict_mode_config": (1, 13, 0),
+    "metadata": (1, 16, 0),
+    "hnsw_config.inline_storage": (1, 16, 0),
+    "wal_config.wal_retain_closed": (1, 16, 0),
+    "optimizers_config.prevent_unoptimized": (1, 17, 0),
+    "payload": (1, 19, 0),
+    "vectors.memory": (1, 19, 0),
+    "hnsw_config.memory": (1, 19, 0),
+    "sparse_vectors.index.memory": (1, 19, 0),
+    "id_tracker": (1, 20, 0),
+}  # fmt: skip
+
+
+def _first_client(key: str, names: set[str]) -> Version | None:
+    """The first client that knows one configuration key; None for one that no measured client knows."""
+    parts = key.split(".")
+    top = parts[0]
+    if len(parts) > 1 and top in ("vectors", "sparse_vectors"):
+        # Named vectors have their name between: "vectors.image.on_disk". A name is no key.
+        inner = parts[2:] if parts[1] in names or top == "sparse_vectors" else parts[1:]
+        for start in range(len(inner)):
+            found = _FIRST_CLIENT.get(".".join((top, *inner[start:]))) or (
+                _FIRST_CLIENT.get(".".join(inner[start:])) if len(inner[start:]) > 1 else None
+            )
+            if found is not None:
+                return max(found, _FIRST_CLIENT[top])
+        return _FIRST_CLIENT[top]
+    return _FIRST_CLIENT.get(key) or (_FIRST_CLIENT.get(top) if len(parts) > 1 else None)
+
+
+def oldest_client_that_reads(config_keys: Iterable[str]) -> str | None:
+    """The oldest qdrant-client that opens a collection with these configuration keys, as "1.19.0".
+
+    `config_keys` are key paths of a collection in meta.json ("vectors.on_disk"; with named vectors
+    "vectors.image.on_disk"). None where a key is newer than every client that was measured.
+    """
+    keys = set(config_keys)
+    names = {parts[1] for parts in (key.split(".") for key in keys) if len(parts) > 2 and parts[2] == "size"}
+    oldest = OLDEST_SQLITE_CLIENT
+    for key in keys:
+        first = _first_client(key, names)
+        if first is None:
+            return None
+        oldest = max(oldest, first)
+    return ".".join(map(str, oldest))
+
+
+def can_read(client: str | None, config_keys: Iterable[str]) -> bool | None:
+    """Whether this qdrant-client opens a collection with these configuration keys.
+
+    Older clients refuse the whole folder for one key they do not know ("Extra inputs are not
+    permitted") and change nothing; newer ones open every older store. Clients before 1.3.2 ignore such
+    keys, what they then make of the points was not tried: None, as for an unknown client version, and
+    for a store and a client that are both newer than what was measured.
+    """
+    numbers = parse(client)
+    if numbers is None:
+        return None
+    oldest = oldest_client_that_reads(config_keys)
+    needed = parse(oldest)
+    if needed is None:
+        return False if numbers <= (parse(NEWEST_MEASURED_CLIENT) or ()) else None
+    if numbers >= needed:
+        return True
+    return False if numbers >= (1, 3, 2) else None
