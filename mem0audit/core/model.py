@@ -166,6 +166,10 @@ class Candidate:
     found_by: str
     command: str | None = None
     memories: int | None = None
+    held: bool = False
+    """A running process has it open: an agent of its own."""
+    same_user: bool = False
+    """It lies where the user of this install would have put one: same home, same MEM0_DIR, mem0's default."""
 
 
 @dataclass(frozen=True)
@@ -425,3 +429,5 @@ class Report:
     candidates: tuple[Candidate, ...] = ()
     seconds: float = 0.0
     versions: Mapping[str, str] = field(default_factory=dict)
+    collections: tuple[str, ...] = ()
+    """Every collection with a folder, in the order of the folder's listing; what a copy must take."""

@@ -1,0 +1,133 @@
+"""What an audit keeps of a point: digests, times and owner, never the text.
+
+One record a point, small, because an install can hold a million of them. The key names are mem0's
+(`data`, `hash`, `created_at`, …, as every release from 0.1 to 2.2 writes them; camelCase ones are
+written by its TypeScript SDK).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from hashlib import md5
+from typing import Any, NamedTuple
+
+from mem0audit.core.model import PointId, VectorFacts
+
+OWNER_KEYS = ("user_id", "agent_id", "run_id")
+CAMEL_KEYS = frozenset({"userId", "agentId", "runId", "createdAt", "updatedAt", "expirationDate"})
+
+Owner = tuple[Any, Any, Any]
+"""The scope of a memory: (user_id, agent_id, run_id) as stored; None where it names none."""
+
+NO_TEXT = 1
+"""No `data`, or one that is blank."""
+STALE_HASH = 2
+"""`hash` is there and is not the MD5 of `data`."""
+CAMEL = 4
+"""Keys of another SDK."""
+TELEMETRY = 8
+"""mem0's own telemetry point (`type` is `user_identity`)."""
+NO_DATA = 16
+"""No `data` key at all."""
+LEMMATIZED = 32
+"""Has `text_lemmatized`: mem0 2.0 or later wrote it last."""
+
+
+class PointRecord(NamedTuple):
+    """A point of a memories' collection. `text` is the MD5 of `data`, None where there is none."""
+
+    rowid: int
+    text: bytes | None
+    flags: int
+    created_at: Any
+    updated_at: Any
+    owner: Owner
+    expires: Any
+    vector: VectorFacts
+
+
+class EntityRecord(NamedTuple):
+    """A point of an entities' collection: what it links and whose it is."""
+
+    rowid: int
+    owner: Owner
+    links: tuple[str, ...]
+    vector: VectorFacts
+
+
+def text_digest(text: str) -> bytes:
+    """The MD5 of a memory's text, as mem0 computes its `hash` (of the UTF-8 bytes).
+
+    Text that UTF-8 cannot hold (lone surrogates) is encoded so that equal texts stay equal.
+    """
+    try:
+        data = text.encode()
+    except UnicodeEncodeError:
+        data = text.encode("utf-8", "surrogatepass")
+    return md5(data, usedforsecurity=False).digest()
+
+
+class MemoryKeeper:
+    """Makes a `PointRecord` of each point; owners are shared between records to save memory."""
+
+    def __init__(self) -> None:
+        self._owners: dict[Any, Owner] = {}
+
+    def __call__(
+        self, rowid: int, point_id: PointId, payload: Mapping[str, Any], vector: VectorFacts
+    ) -> PointRecord:
+        """A point as read (see `model.KeepPoint`) in, its record out."""
+        get = payload.get
+        data = get("data")
+        flags = 0
+        text = None
+        if type(data) is str:
+            try:
+                digest = md5(data.encode(), usedforsecurity=False)
+                text = digest.digest()
+                stored = get("hash")
+                if stored is not None and stored != digest.hexdigest():
+                    flags = STALE_HASH
+            except UnicodeEncodeError:
+                # mem0 cannot hash such a text either, so there is no hash to compare with
+                text = text_digest(data)
+            if not data or data.isspace():
+                flags |= NO_TEXT
+        else:
+            flags = NO_TEXT | NO_DATA if data is None else NO_TEXT
+            if get("type") == "user_identity":
+                flags |= TELEMETRY
+        if "text_lemmatized" in payload:
+            flags |= LEMMATIZED
+        if not CAMEL_KEYS.isdisjoint(payload):
+            flags |= CAMEL
+        owner: Owner = (get("user_id"), get("agent_id"), get("run_id"))
+        with suppress(TypeError):  # an owner that is a list or a dict is kept as it is
+            owner = self._owners.setdefault(owner, owner)
+        created, updated = get("created_at"), get("updated_at")
+        if updated == created:
+            updated = created  # one string instead of two
+        return PointRecord(rowid, text, flags, created, updated, owner, get("expiration_date"), vector)
+
+
+def keep_entity(
+    rowid: int, point_id: PointId, payload: Mapping[str, Any], vector: VectorFacts
+) -> EntityRecord:
+    """A point of the entities' collection in (see `model.KeepPoint`), its record out.
+
+    mem0 2.x writes `linked_memory_ids` as a list; anything else links nothing.
+    """
+    links = payload.get("linked_memory_ids")
+    return EntityRecord(
+        rowid,
+        (payload.get("user_id"), payload.get("agent_id"), payload.get("run_id")),
+        tuple(str(i) for i in links) if isinstance(links, (list, tuple)) else (),
+        vector,
+    )
+
+
+def shown_owner(owner: Owner) -> str:
+    """An owner for people: `user alice, agent a7`; `no owner` where it names none."""
+    named = [f"{key[:-3]} {value}" for key, value in zip(OWNER_KEYS, owner, strict=True) if value is not None]
+    return ", ".join(named) or "no owner"

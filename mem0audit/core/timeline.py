@@ -1,0 +1,150 @@
+"""The change log folded: one small record a memory, and the events in order.
+
+Rows come in rowid order, which is the order they were written in (times are not: US/Pacific and UTC
+are mixed in real logs, and DELETE rows of mem0 1.0.7 and older have none).
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mem0audit.core.model import HistoryRow
+from mem0audit.core.points import text_digest
+from mem0audit.core.times import instant
+
+ADD, UPDATE, DELETE, OTHER = "ADD", "UPDATE", "DELETE", "?"
+_CODES = {ADD: ord("A"), UPDATE: ord("U"), DELETE: ord("D")}
+_UNKNOWN_TIME = float("nan")
+
+
+class MemoryLog:
+    """What the log says of one memory after all its rows.
+
+    `text` is the digest of the last logged text; None where the row holds none (a DELETE, or texts
+    lost or emptied). `start` and `top` are the rowids of its first and last row, `texts_kept` how many
+    texts of it the rows still hold. `added_at` is the raw created_at of its ADD row, `created_at` and `updated_at`
+    those of the last row. `last` and `first` are event names as written.
+    """
+
+    __slots__ = (
+        "added_at",
+        "created_at",
+        "first",
+        "last",
+        "rows",
+        "start",
+        "text",
+        "texts_kept",
+        "top",
+        "updated_at",
+    )
+
+    def __init__(self, first: str, rowid: int) -> None:
+        self.start = rowid
+        self.first = first
+        self.last = first
+        self.rows = 0
+        self.top = 0
+        self.text: bytes | None = None
+        self.texts_kept = 0
+        self.added_at: Any = None
+        self.created_at: Any = None
+        self.updated_at: Any = None
+
+    @property
+    def live(self) -> bool:
+        """The log's last word is that this memory exists."""
+        return self.last in (ADD, UPDATE)
+
+
+@dataclass(frozen=True)
+class RowFault:
+    """A row that does not fit the rows before it."""
+
+    memory_id: str
+    rowid: int
+    event: str
+
+
+class Timeline:
+    """Takes history rows (a `model.RowSink`) and holds their fold.
+
+    `rowids`, `events` and `times` are parallel, a row each, in rowid order: the rowid, the event's
+    first letter, and the time of the change in seconds since 1970 (NaN where the row has none).
+    """
+
+    def __init__(self) -> None:
+        self.memories: dict[str, MemoryLog] = {}
+        self.rowids = array("q")
+        self.events = bytearray()
+        self.times = array("d")
+        self.offsets: dict[str, int] = {}
+        self.broken: list[RowFault] = []
+        self.without_add: list[RowFault] = []
+        self.after_delete: list[RowFault] = []
+        self.unknown: list[RowFault] = []
+        self.no_memory_id: list[int] = []
+
+    def rows(self, page: Sequence[HistoryRow]) -> None:
+        """Fold one page of rows; pages come in rowid order and never repeat a row."""
+        memories = self.memories
+        add_rowid, add_event, add_time = self.rowids.append, self.events.append, self.times.append
+        offsets = self.offsets
+        for rowid, _id, memory_id, old, new, event, created, updated, _deleted, _actor, _role in page:
+            when = updated if updated is not None else created
+            add_rowid(rowid)
+            add_event(_CODES.get(event, 63))
+            seconds = instant(when) if when is not None else None
+            add_time(_UNKNOWN_TIME if seconds is None else seconds)
+            if type(when) is str:
+                offset = when[-6:]
+                if offset[3:4] == ":" and offset[0] in "+-":
+                    offsets[offset] = offsets.get(offset, 0) + 1
+            if type(memory_id) is not str:
+                if memory_id is None:
+                    self.no_memory_id.append(rowid)
+                    continue
+                memory_id = str(memory_id)
+            log = memories.get(memory_id)
+            if log is None:
+                log = memories[memory_id] = MemoryLog(event if type(event) is str else OTHER, rowid)
+                if event != ADD:
+                    self.without_add.append(RowFault(memory_id, rowid, _shown_event(event)))
+                known = False
+            else:
+                if log.last == DELETE and event != DELETE:
+                    self.after_delete.append(RowFault(memory_id, rowid, _shown_event(event)))
+                # An empty text is one that was lost in a migration or emptied on request: no evidence.
+                known = log.text is not None
+            log.rows += 1
+            log.top = rowid
+            log.created_at, log.updated_at = created, updated
+            if event == ADD:
+                log.added_at = created
+                log.text = text_digest(new) if type(new) is str and new else None
+                log.texts_kept += log.text is not None
+            elif event in (UPDATE, DELETE):
+                if known and type(old) is str and old and text_digest(old) != log.text:
+                    self.broken.append(RowFault(memory_id, rowid, event))
+                log.text = text_digest(new) if type(new) is str and new else None
+                log.texts_kept += (log.text is not None) + (type(old) is str and old != "")
+            else:
+                self.unknown.append(RowFault(memory_id, rowid, _shown_event(event)))
+                continue
+            log.last = event
+
+    def live(self) -> Iterator[tuple[str, MemoryLog]]:
+        """The memories whose last event is ADD or UPDATE, with their logs."""
+        for memory_id, log in self.memories.items():
+            if log.last == ADD or log.last == UPDATE:
+                yield memory_id, log
+
+
+def _shown_event(event: Any) -> str:
+    """An event for evidence. What is no plain word is named by its kind: it could be a memory's text."""
+    if type(event) is not str:
+        return "empty" if event is None else type(event).__name__
+    return event if event.isalpha() and event.isascii() and len(event) <= 20 else "not a word"
