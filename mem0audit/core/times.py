@@ -29,7 +29,7 @@ def instant(text: Any) -> float | None:
     A time without an offset is taken as UTC (SQLite's CURRENT_TIMESTAMP is), a date alone as its
     midnight. Anything else, from None to a number, gives None; nothing is raised.
     """
-    if not isinstance(text, str):
+    if not isinstance(text, str) or len(text) > 64:
         return None
     try:
         # The two dashes keep out what only newer Pythons read ("20261102", "2026W453").
@@ -45,7 +45,7 @@ def instant(text: Any) -> float | None:
 
 def _loosely(text: str) -> datetime | None:
     """The same for spellings that `datetime.fromisoformat` refuses in some Python."""
-    match = _LOOSE.fullmatch(text.strip()) if len(text) <= 64 else None
+    match = _LOOSE.fullmatch(text.strip())
     if match is None:
         return None
     hour, minute, second = match["hour"] or "00", match["minute"] or "00", match["second"] or "00"
