@@ -206,7 +206,7 @@ class MemoryBuilder:
         run_id: str | None = None,
         metadata: dict[str, Any] | None = None,
     ) -> list[str]:
-        """Adds facts in one call, as a conversation that the model extracted them from; fills `messages` too."""
+        """Adds facts in one call, as facts of one conversation; fills `messages` too."""
         self.memory.llm.push_facts(facts)
         conversation = [
             {"role": "user", "content": "; ".join(facts)},

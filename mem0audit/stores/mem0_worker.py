@@ -1,0 +1,337 @@
+"""The worker: runs the agent's own mem0 for us, in the agent's own Python.
+
+It is run as a program, by an interpreter that has mem0 (any 0.1 to 2.2) and nothing of ours: so it keeps to
+the standard library and to what Python 3.8 understands, and imports nothing of this project. It reads one
+JSON object a line from standard input, one operation each, and writes one JSON object a line to the
+descriptor named by `--answers`; whatever mem0 prints goes to standard error. Requests, in this order:
+
+    {"op": "hello"}
+    {"op": "open", "history": PATH, "vectors": PATH, "collection": NAME, "mem0_dir": PATH, "dims": 8}
+    {"op": "add", "text": TEXT, "owner": {"user_id": "alice"}, "metadata": {}, "expiration_date": null}
+    ...
+    {"op": "close"}
+
+An answer is {"ok": true, ...} or {"ok": false, "error": CLASS, "detail": SHORT}, without memory text.
+
+No model is ever called. Text to be embedded gets a vector computed from the text; anything asked of a
+language model ends the process, by an exception that mem0's `except Exception` cannot swallow.
+"""
+
+from __future__ import annotations
+
+import sys
+
+if __name__ == "__main__":
+    # The current folder comes first in sys.path: its files must not stand in for anything of mem0's.
+    del sys.path[0]
+
+import hashlib
+import importlib
+import inspect
+import json
+import math
+import os
+import warnings
+from importlib import metadata
+from typing import Any, Dict, Optional  # noqa: UP035 - Python 3.8
+
+Request = Dict[str, Any]  # noqa: UP006 - Python 3.8
+
+VERSION = 1
+EXIT_MODEL_ASKED = 3
+EXIT_CRASHED_ON_PURPOSE = 9
+
+
+class ModelAsked(BaseException):
+    """mem0 wanted a language model. Not an Exception: mem0 swallows those and would go on."""
+
+
+def vector_of(text: object, dims: int) -> list[float]:
+    """A unit vector of `dims` floats that depends on the text alone."""
+    digest = hashlib.sha256(str(text).encode("utf-8", "surrogatepass")).digest()
+    values = [(digest[i % 32] - 127.5) / 127.5 + i * 1e-6 for i in range(dims)]
+    norm = math.sqrt(sum(value * value for value in values)) or 1.0
+    return [value / norm for value in values]
+
+
+class _Config:
+    """mem0's telemetry and some of its stores look at these of a model's configuration."""
+
+    def __init__(self, dims: int) -> None:
+        self.embedding_dims = dims
+        self.model = "offline"
+
+
+class OfflineEmbedder:
+    """Answers what mem0 asks an embedder, in all versions: `embed(text, action)` and `embed_batch`."""
+
+    def __init__(self, dims: int) -> None:
+        self.dims = dims
+        self.config = _Config(dims)
+
+    def embed(self, text: object, *_args: Any, **_kwargs: Any) -> list[float]:
+        """The vector of one text."""
+        return vector_of(text, self.dims)
+
+    def embed_batch(self, texts: list[object], *_args: Any, **_kwargs: Any) -> list[list[float]]:
+        """The vectors of several texts."""
+        return [vector_of(text, self.dims) for text in texts]
+
+
+class NoModel:
+    """Stands where the language model would be."""
+
+    def __init__(self) -> None:
+        self.config = _Config(0)
+
+    def generate_response(self, *_args: Any, **_kwargs: Any) -> str:
+        """Ends the run."""
+        raise ModelAsked("mem0 asked a language model")
+
+
+class Refusal(Exception):
+    """This mem0 cannot do what was asked; the text is ours and safe to show."""
+
+
+def _version_tuple(version: str) -> tuple[int, ...]:
+    numbers = []
+    for part in version.split(".")[:3]:
+        digits = ""
+        for character in part:
+            if not character.isdigit():
+                break
+            digits += character
+        numbers.append(int(digits or 0))
+    return tuple(numbers + [0] * (3 - len(numbers)))
+
+
+def installed_version(name: str) -> Optional[str]:  # noqa: UP045 - Python 3.8
+    """The version of an installed package, from its metadata, without importing it; None if there is none."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+class Worker:
+    """One `Memory` of the installed mem0 and what is asked of it."""
+
+    def __init__(self) -> None:
+        self.memory: Any = None
+        self.parameters: dict[str, set[str]] = {}
+
+    # -- the life of the Memory ------------------------------------------------------------------
+
+    def op_hello(self, _request: Request) -> Request:
+        """Versions, without importing mem0."""
+        return {
+            "worker": VERSION,
+            "python": ".".join(map(str, sys.version_info[:3])),
+            "mem0": installed_version("mem0ai"),
+            "client": installed_version("qdrant-client"),
+        }
+
+    def op_open(self, request: Request) -> Request:
+        """Constructs `Memory` on the given paths. Up to mem0 1.0.7 a local folder must be opened with
+        on_disk=True, or its constructor deletes the folder (vector_stores/qdrant.py, `shutil.rmtree`)."""
+        if self.memory is not None:
+            raise Refusal("already open")
+        self._environment(request)
+        warnings.simplefilter("ignore")
+        memory_class = importlib.import_module("mem0").Memory
+        version = _version_tuple(installed_version("mem0ai") or "0")
+        dims = int(request["dims"])
+        store: Request = {
+            "collection_name": request["collection"],
+            "embedding_model_dims": dims,
+            "path": request["vectors"],
+        }
+        if version <= (1, 0, 7):
+            store["on_disk"] = True
+        # a made-up key lets the constructors pass; the clients they make are replaced before any use
+        config = {
+            "vector_store": {"provider": "qdrant", "config": store},
+            "llm": {"provider": "openai", "config": {"api_key": "sk-offline"}},
+            "embedder": {
+                "provider": "openai",
+                "config": {"api_key": "sk-offline", "embedding_dims": dims},
+            },
+            "history_db_path": request["history"],
+        }
+        self.memory = memory_class.from_config(config)
+        self.memory.embedding_model = OfflineEmbedder(dims)
+        self.memory.llm = NoModel()
+        for name in ("add", "update"):
+            self.parameters[name] = set(inspect.signature(getattr(memory_class, name)).parameters)
+        return self.op_hello(request)
+
+    @staticmethod
+    def _environment(request: Request) -> None:
+        """Where mem0 writes beside the two stores, set before its import: config.json and, in 0.1.89 to
+        1.0.5, a `migrations_qdrant` folder go to MEM0_DIR even with telemetry off."""
+        for name in list(os.environ):
+            if name.startswith(("OPENAI_", "MEM0_", "AZURE_", "QDRANT_")) or name == "PYTHONSTARTUP":
+                del os.environ[name]
+        os.environ["HOME"] = request["mem0_dir"]
+        os.environ["MEM0_DIR"] = request["mem0_dir"]
+        os.environ["MEM0_TELEMETRY"] = "False"
+        os.environ["OPENAI_API_KEY"] = "sk-offline"
+
+    def op_close(self, _request: Request) -> Request:
+        """Lets go of every file."""
+        memory, self.memory = self.memory, None
+        if memory is not None:
+            for name in ("vector_store", "_telemetry_vector_store", "_entity_store"):
+                client = getattr(getattr(memory, name, None), "client", None)
+                if client is not None:
+                    client.close()
+            connection = getattr(memory.db, "connection", None)
+            if connection is not None:
+                connection.close()
+                # its __del__ closes again
+                memory.db.connection = None
+        return {}
+
+    # -- what an agent does ----------------------------------------------------------------------
+
+    @staticmethod
+    def _scope(owner: Request) -> Request:
+        return {key: owner[key] for key in ("user_id", "agent_id", "run_id") if owner.get(key) is not None}
+
+    def op_add(self, request: Request) -> Request:
+        """Adds one text as it is (`infer=False`), and gives its id."""
+        if "infer" not in self.parameters["add"]:
+            raise Refusal("this mem0 cannot add a memory without a language model")
+        extra: Request = {"infer": False}
+        if request.get("metadata") is not None:
+            extra["metadata"] = request["metadata"]
+        if request.get("expiration_date") is not None:
+            if "expiration_date" not in self.parameters["add"]:
+                raise Refusal("this mem0 knows no expiration date")
+            extra["expiration_date"] = request["expiration_date"]
+        message = {"role": request.get("role") or "user", "content": request["text"]}
+        result = self.memory.add([message], **self._scope(request["owner"]), **extra)
+        added = result["results"] if isinstance(result, dict) else result
+        if len(added) != 1:
+            raise Refusal(f"mem0 added {len(added)} memories instead of one")
+        return {"id": str(added[0]["id"])}
+
+    def op_update(self, request: Request) -> Request:
+        """Replaces the text (and, from mem0 1.0.8 on, merges metadata)."""
+        extra: Request = {}
+        if request.get("metadata") is not None:
+            if "metadata" not in self.parameters["update"]:
+                raise Refusal("this mem0 cannot change metadata")
+            extra["metadata"] = request["metadata"]
+        self.memory.update(request["id"], request["text"], **extra)
+        return {}
+
+    def op_expire(self, request: Request) -> Request:
+        """Sets (or with null clears) the expiration date of a memory; the text stays."""
+        if "expiration_date" not in self.parameters["update"]:
+            raise Refusal("this mem0 knows no expiration date")
+        self.memory.update(request["id"], expiration_date=request["date"])
+        return {}
+
+    def op_delete(self, request: Request) -> Request:
+        """Deletes one memory."""
+        self.memory.delete(request["id"])
+        return {}
+
+    def op_delete_all(self, request: Request) -> Request:
+        """Deletes a scope. `*` is refused: mem0 1.0.8 to 2.2.1 take it for everybody."""
+        scope = self._scope(request["owner"])
+        if not scope:
+            raise Refusal("no owner given")
+        if "*" in scope.values():
+            raise Refusal("mem0 takes the owner * for everybody")
+        self.memory.delete_all(**scope)
+        return {}
+
+    def op_reset(self, _request: Request) -> Request:
+        """mem0's `reset()`: drops history and recreates the collection."""
+        self.memory.reset()
+        return {}
+
+    def op_crash_after_vector(self, request: Request) -> Request:
+        """Does one operation (`request["then"]`) and dies after the vector was written, before history was:
+        what a kill between mem0's two writes does. Never answers."""
+
+        def die(*_args: Any, **_kwargs: Any) -> None:
+            os._exit(EXIT_CRASHED_ON_PURPOSE)
+
+        for name in ("add_history", "batch_add_history"):
+            if hasattr(self.memory.db, name):
+                setattr(self.memory.db, name, die)
+        self.answer(request["then"])
+        raise Refusal("the operation wrote no history, so nothing was cut")
+
+    # -- lines in, lines out ---------------------------------------------------------------------
+
+    def answer(self, request: Request) -> Request:
+        """Does one operation and gives what it answers."""
+        operation = getattr(self, "op_" + str(request.get("op")), None)
+        if operation is None:
+            raise Refusal("unknown operation")
+        if self.memory is None and request["op"] not in ("hello", "open", "close"):
+            raise Refusal("not open")
+        result: Request = operation(request)
+        return result
+
+
+def safe_detail(error: Exception) -> str:
+    """A short text about an error that cannot hold memory text: our own words, the words of two errors whose
+    text is known to name only a path or an id, and for the rest nothing."""
+    text = str(error)
+    if isinstance(error, Refusal):
+        return text
+    if "already accessed by another instance" in text:
+        return "the vector store is in use by another process"
+    if "database is locked" in text:
+        return "a database is locked by another process"
+    if "readonly database" in text:
+        return "a database cannot be written"
+    if "not found" in text and isinstance(error, ValueError):
+        return "no such memory"
+    if "dimension error" in text or "not aligned" in text:
+        return "the vectors of this collection have other dimensions"
+    if "Extra inputs are not permitted" in text and "CreateCollection" in text:
+        return "the store was written by a newer qdrant-client than this one"
+    if isinstance(error, ImportError):
+        return "mem0 cannot be imported by this Python"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return ""
+
+
+def main() -> int:
+    """Answers requests until `close` or the end of the input; the exit status."""
+    answers = os.fdopen(int(sys.argv[sys.argv.index("--answers") + 1]), "w", encoding="utf-8")
+    # what mem0 and its libraries print must not mix with anything
+    os.dup2(2, 1)
+    worker = Worker()
+    status = 0
+    for line in iter(sys.stdin.buffer.readline, b""):
+        request = json.loads(line.decode("utf-8"))
+        try:
+            reply: Request = {"ok": True}
+            reply.update(worker.answer(request))
+        except ModelAsked:
+            reply = {"ok": False, "error": "ModelAsked", "detail": "mem0 asked a language model"}
+            status = EXIT_MODEL_ASKED
+        except Exception as error:  # noqa: BLE001 - whatever mem0 raises is answered
+            reply = {"ok": False, "error": type(error).__name__, "detail": safe_detail(error)}
+        answers.write(json.dumps(reply) + "\n")
+        answers.flush()
+        if status or request.get("op") == "close":
+            break
+    else:
+        worker.op_close({})
+    return status
+
+
+if __name__ == "__main__":
+    # not sys.exit: libraries' exit handlers have nothing left to do, and some hang
+    code = main()
+    sys.stderr.flush()
+    os._exit(code)

@@ -1,0 +1,298 @@
+"""The only door through which memories are added, changed or deleted: mem0's own API, in a worker.
+
+The worker (`mem0_worker.py`) runs under the agent's own Python and mem0, so that nothing written is newer
+than what the agent can read. mem0 is never imported here.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import json
+import os
+import pwd
+import re
+import select
+import subprocess
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from mem0audit.core.errors import Failed, Mem0auditError, Refused, UsageProblem
+
+_WORKER = Path(__file__).with_name("mem0_worker.py")
+_START_S = 180.0
+"""Importing mem0 takes 2 s, or a minute on a cold small machine. mem0 0.1.100 to 0.1.106 never come back
+from opening a log with 9 columns (facts: a lock taken twice), so there is a limit."""
+_OPERATION_S = 120.0
+_EXIT_CRASHED_ON_PURPOSE = 9
+_ERROR_NAME = re.compile(r"^(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*(?:Error|Exception|Asked|Interrupt))\b")
+
+
+@dataclass(frozen=True)
+class WorkerVersions:
+    """What runs in the worker: versions as their packages say; None where a package is not there."""
+
+    python: str
+    mem0: str | None
+    client: str | None
+
+
+class Mem0Worker:
+    """An open `Memory` of the mem0 that `interpreter` has. A context manager: entering starts it.
+
+    `history`, `vectors` and `mem0_dir` are absolute paths, `collection` the collection of the memories,
+    `dims` its dimensions; `user` a name or number to run as (root only), the store's owner. While it is
+    open it holds the store's lock, as an agent does: the store must not be in use. Opening a store with
+    mem0 changes it (it migrates the log, creates missing collections); so only on stores that shall change.
+
+    Every method raises `Mem0auditError` (one line, no memory text): `Refused` where the store is in use or
+    this mem0 cannot do it, `UsageProblem` where the interpreter has no mem0, `Failed` otherwise. Leaving
+    the block ends the worker in any case.
+    """
+
+    def __init__(
+        self,
+        interpreter: str,
+        history: str | Path,
+        vectors: str | Path,
+        collection: str,
+        mem0_dir: str | Path,
+        dims: int,
+        user: str | int | None = None,
+    ) -> None:
+        self.interpreter = interpreter
+        self.user = user
+        self._open = {
+            "op": "open",
+            "history": str(history),
+            "vectors": str(vectors),
+            "collection": collection,
+            "mem0_dir": str(mem0_dir),
+            "dims": dims,
+        }
+        for name in ("history", "vectors", "mem0_dir"):
+            if not Path(str(self._open[name])).is_absolute():
+                raise UsageProblem(f"the path of {name} must be absolute: {self._open[name]}")
+        self._process: subprocess.Popen[bytes] | None = None
+        self._answers: int = -1
+        self._buffer = b""
+        self._noise: collections.deque[str] = collections.deque(maxlen=200)
+        self._drain: threading.Thread | None = None
+        self.versions = WorkerVersions("", None, None)
+
+    def __enter__(self) -> Mem0Worker:
+        self._start()
+        try:
+            said = self._ask({"op": "hello"}, _START_S)
+            self.versions = WorkerVersions(said["python"], said["mem0"], said["client"])
+            if self.versions.mem0 is None:
+                raise UsageProblem(
+                    f"{self.interpreter} has no mem0",
+                    "name the agent's Python with --agent-python",
+                )
+            self._ask(self._open, _START_S)
+        except BaseException:
+            self._stop(gently=False)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._stop(gently=kind is None)
+
+    # -- what can be asked -----------------------------------------------------------------------
+
+    def add(
+        self,
+        text: str,
+        owner: Mapping[str, str],
+        metadata: Mapping[str, Any] | None = None,
+        expiration_date: str | None = None,
+    ) -> str:
+        """Adds one text as it is, for an owner like `{"user_id": "alice"}`; the new memory's id.
+
+        `expiration_date` is `YYYY-MM-DD` (mem0 2.0.12 and later)."""
+        request = {"op": "add", "text": text, "owner": dict(owner), "expiration_date": expiration_date}
+        if metadata is not None:
+            request["metadata"] = dict(metadata)
+        return str(self._ask(request)["id"])
+
+    def update(self, memory_id: str, text: str, metadata: Mapping[str, Any] | None = None) -> None:
+        """Replaces the text of a memory; `metadata` is merged (mem0 1.0.8 and later)."""
+        request: dict[str, Any] = {"op": "update", "id": memory_id, "text": text}
+        if metadata is not None:
+            request["metadata"] = dict(metadata)
+        self._ask(request)
+
+    def expire(self, memory_id: str, date: str | None) -> None:
+        """Sets the day (`YYYY-MM-DD`) after which mem0 hides a memory, or clears it (mem0 2.0.12 on)."""
+        self._ask({"op": "expire", "id": memory_id, "date": date})
+
+    def delete(self, memory_id: str) -> None:
+        """Deletes one memory."""
+        self._ask({"op": "delete", "id": memory_id})
+
+    def delete_all(self, owner: Mapping[str, str]) -> None:
+        """mem0's `delete_all` for one owner. `*` is refused: mem0 1.0.8 to 2.2.1 take it for everybody."""
+        self._ask({"op": "delete_all", "owner": dict(owner)})
+
+    def reset(self) -> None:
+        """mem0's `reset()`: empties the log and recreates the collection."""
+        self._ask({"op": "reset"})
+
+    def crash_after_vector(self, operation: str, **arguments: Any) -> None:
+        """Has the worker die inside one operation (`add`, `update`, `delete` with the arguments of the
+        protocol), after the vector was written and before the log: what a kill leaves. For the demo and
+        tests. The worker is gone afterwards."""
+        process = self._send({"op": "crash_after_vector", "then": {"op": operation, **arguments}})
+        try:
+            status = process.wait(_OPERATION_S)
+        except subprocess.TimeoutExpired:
+            status = None
+        if status != _EXIT_CRASHED_ON_PURPOSE:
+            raise Failed("the worker did not die between mem0's two writes")
+
+    # -- lines in, lines out ---------------------------------------------------------------------
+
+    def _start(self) -> None:
+        self._answers, theirs = os.pipe()
+        try:
+            # -B: an agent's site-packages get no .pyc files of ours
+            self._process = subprocess.Popen(
+                # and its source as an argument: the store's owner need not be able to read our folders
+                [self.interpreter, "-B", "-c", _WORKER.read_text("utf-8"), "--answers", str(theirs)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                pass_fds=(theirs,),
+                cwd="/",
+                start_new_session=True,
+                **_run_as(self.user),
+            )
+        except (OSError, KeyError) as error:
+            os.close(self._answers)
+            why = error.strerror if isinstance(error, OSError) else "no such user"
+            raise UsageProblem(
+                f"cannot run {self.interpreter}: {why}", "name the agent's Python with --agent-python"
+            ) from None
+        finally:
+            os.close(theirs)
+        assert self._process.stderr is not None
+        self._drain = threading.Thread(target=self._read_noise, args=(self._process.stderr,), daemon=True)
+        self._drain.start()
+
+    def _read_noise(self, stream: IO[bytes]) -> None:
+        """Keeps the end of what mem0 prints, to tell why it died; it is never shown: it may hold memories."""
+        for line in stream:
+            self._noise.append(line[:2000].decode("utf-8", "replace").rstrip())
+
+    def _send(self, request: Mapping[str, Any]) -> subprocess.Popen[bytes]:
+        if self._process is None or self._process.stdin is None:
+            raise Failed("the worker is not running")
+        try:
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise self._death() from None
+        return self._process
+
+    def _ask(self, request: Mapping[str, Any], limit_s: float = _OPERATION_S) -> dict[str, Any]:
+        """One operation and its answer; raises what the answer says is wrong."""
+        self._send(request)
+        answer = self._read_line(limit_s)
+        if answer["ok"]:
+            return answer
+        raise self._problem(str(request["op"]), str(answer["error"]), str(answer["detail"]))
+
+    def _read_line(self, limit_s: float) -> dict[str, Any]:
+        deadline = time.monotonic() + limit_s
+        while b"\n" not in self._buffer:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self._answers], [], [], left)[0]:
+                self._stop(gently=False)
+                raise Failed(
+                    f"mem0 {self.versions.mem0 or ''} did not answer within {limit_s:.0f} s and was stopped"
+                )
+            piece = os.read(self._answers, 65536)
+            if not piece:
+                raise self._death()
+            self._buffer += piece
+        line, self._buffer = self._buffer.split(b"\n", 1)
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def _problem(self, operation: str, error: str, detail: str) -> Mem0auditError:
+        vectors = self._open["vectors"]
+        if error == "Refusal":
+            return Refused(f"mem0 {self.versions.mem0}: {detail}")
+        if "in use" in detail or "locked" in detail:
+            return Refused(f"{vectors}: {detail}", "stop the agent and run this again")
+        said = f"{detail} ({error})" if detail else error
+        return Failed(f"mem0 {self.versions.mem0} failed at {operation}: {said}")
+
+    def _death(self) -> Failed:
+        """What to say of a worker that ended by itself."""
+        status: int | None = None
+        if self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                status = self._process.wait(10)
+        if self._drain is not None:
+            self._drain.join(2)
+        names = [match.group(1) for line in self._noise if (match := _ERROR_NAME.match(line))]
+        why = names[-1] if names else f"exit status {status}"
+        return Failed(f"mem0's worker under {self.interpreter} ended by itself: {why}")
+
+    def _stop(self, *, gently: bool) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        assert process.stdin is not None
+        assert process.stderr is not None
+        try:
+            if gently:
+                # the end of the input is enough: the worker closes the stores and leaves
+                with contextlib.suppress(BrokenPipeError):
+                    process.stdin.close()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(15)
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
+            if self._drain is not None:
+                self._drain.join(5)
+            process.stderr.close()
+            os.close(self._answers)
+
+
+def _run_as(user: str | int | None) -> dict[str, Any]:
+    """Arguments of Popen: the environment, and the user with that user's groups. KeyError: no such user.
+
+    The environment is ours, less what would make the agent's Python another one. HOME, where its user
+    site-packages are, is the user's; once it has started, the worker points HOME at mem0's folder.
+    """
+    drop = {"PYTHONHOME", "PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONWARNINGS", "PYTHONOPTIMIZE"}
+    environment = {k: v for k, v in os.environ.items() if k not in drop}
+    environment.update(MEM0_TELEMETRY="False", PYTHONUTF8="1")
+    if user is None:
+        return {"env": environment}
+    entry = pwd.getpwuid(user) if isinstance(user, int) else pwd.getpwnam(user)
+    if entry.pw_uid == os.geteuid():
+        return {"env": environment}
+    environment.update(HOME=entry.pw_dir, USER=entry.pw_name, LOGNAME=entry.pw_name)
+    for name in [name for name in environment if name.startswith("XDG_")]:
+        del environment[name]
+    return {
+        "env": environment,
+        "user": entry.pw_uid,
+        "group": entry.pw_gid,
+        "extra_groups": os.getgrouplist(entry.pw_name, entry.pw_gid),
+    }
