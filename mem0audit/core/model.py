@@ -141,6 +141,8 @@ class Holder:
     private_tmp: bool = False
     interpreter: str | None = None
     started_at: float | None = None
+    user_unit: bool = False
+    """`unit` is one of the user's own manager: `systemctl --user stop` stops it."""
 
 
 @dataclass(frozen=True)
