@@ -32,6 +32,8 @@ NO_DATA = 16
 """No `data` key at all."""
 LEMMATIZED = 32
 """Has `text_lemmatized`: mem0 2.0 or later wrote it last."""
+MEM0_SHAPE = 64
+"""Has text and mem0's hash of a text (every release from 0.0.16 on), or is mem0's own in another way."""
 
 
 class PointRecord(NamedTuple):
@@ -87,8 +89,8 @@ class MemoryKeeper:
                 digest = md5(data.encode(), usedforsecurity=False)
                 text = digest.digest()
                 stored = get("hash")
-                if stored is not None and stored != digest.hexdigest():
-                    flags = STALE_HASH
+                if stored is not None:
+                    flags = MEM0_SHAPE if stored == digest.hexdigest() else MEM0_SHAPE | STALE_HASH
             except UnicodeEncodeError:
                 # mem0 cannot hash such a text either, so there is no hash to compare with
                 text = text_digest(data)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
@@ -87,12 +87,14 @@ class Reading:
     boot_at: float | None
     live: bool
     not_read: tuple[NotChecked, ...] = ()
-    free_for_snapshot: int | None = None
-    extra: Mapping[str, str] = field(default_factory=dict)
+    standing: Comparison | None = None
+    """What of the comparison stood at a second look; None where there was none."""
 
     @cached_property
     def comparison(self) -> Comparison | None:
         """Where the two stores disagree; None where one of them could not be read whole."""
+        if self.standing is not None:
+            return self.standing
         if self.timeline is None or not self.vectors_readable:
             return None
         return compare(self.timeline, {str(i): m for c in self.memories for i, m in c.real()}, self.elsewhere)

@@ -1,0 +1,164 @@
+"""The main job: both stores side by side, what is wrong, and why."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from mem0audit.core.catalogue import CATALOGUE, matches
+from mem0audit.core.incident import incidents
+from mem0audit.core.model import Finding, Incident, Install, NotChecked, Report
+from mem0audit.core.reading import Reading
+from mem0audit.core.rules import RULES
+from mem0audit.core.rules.divergence import PASSING, standing_key
+from mem0audit.core.rules.files import unread
+from mem0audit.install.host import Host
+from mem0audit.operations.look import Progress, look, no_progress
+
+SECOND_LOOK_S = 0.5
+"""mem0 needs milliseconds between its two writes; half a second later a true fault still stands."""
+
+NOT_YET = {
+    "B": "this version takes no snapshots yet",
+    "Q": "the vector store is no Qdrant server",
+    "T": "no ledger yet",
+    "S": "not in this version",
+    "D": "no seal yet",
+    "H": "no seal yet",
+}
+"""Why rules of the catalogue that have no function are not checked, by group."""
+
+
+def audit(
+    install: Install,
+    host: Host,
+    *,
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    progress: Progress | None = None,
+    pause: Callable[[float], None] = time.sleep,
+) -> Report:
+    """Audit an install that an agent may be using.
+
+    `select` and `ignore` are rule codes or beginnings of codes; an empty `select` means every rule. On
+    a live install (a process holds it, or that cannot be seen) a disagreement is reported only if it
+    stands unchanged at a second look. Raises nothing for what cannot be read: the report names it.
+    """
+    say = progress or no_progress
+    started = time.monotonic()
+    codes = [c for c in RULES if (not select or matches(c, select)) and not matches(c, ignore)]
+    reading = look(install, host, say)
+    if _nothing_there(reading):
+        return _report(reading, (), _absent(reading), (), codes=(), seconds=time.monotonic() - started)
+    say("comparing", None, None)
+    findings, not_checked = _judge(reading, codes)
+    if reading.live and any(f.code.startswith(PASSING) for f in findings):
+        first = {standing_key(f) for f in findings}
+        say("looking again at what disagrees", None, None)
+        pause(SECOND_LOOK_S)
+        reading = look(install, host, say)
+        again, not_checked = _judge(reading, codes)
+        findings = [f for f in again if not f.code.startswith(PASSING) or standing_key(f) in first]
+        reading = _standing(reading, findings)
+    not_checked += unread(reading)
+    not_checked += reading.not_read
+    not_checked += _planned(select, ignore)
+    return _report(
+        reading,
+        tuple(sorted(findings, key=lambda f: (-f.severity, f.code))),
+        tuple(not_checked),
+        tuple(i for i in incidents(reading) if _wanted(i.codes, select, ignore)),
+        codes=codes,
+        seconds=time.monotonic() - started,
+    )
+
+
+def _judge(reading: Reading, codes: Iterable[str]) -> tuple[list[Finding], list[NotChecked]]:
+    findings: list[Finding] = []
+    not_checked: list[NotChecked] = []
+    for code in codes:
+        for verdict in RULES[code](reading):
+            if isinstance(verdict, Finding):
+                findings.append(verdict)
+            else:
+                not_checked.append(verdict)
+    return findings, not_checked
+
+
+def _standing(reading: Reading, findings: Iterable[Finding]) -> Reading:
+    """The reading with only the disagreements that stood, so that no incident is made of the others."""
+    both = reading.comparison
+    if both is None:
+        return reading
+    ids = {
+        code: {f.memory_id for f in findings if f.code == code} for code in ("D301", "D302", "D303", "D304")
+    }
+    kept = replace(
+        both,
+        resurrected=tuple(i for i in both.resurrected if i in ids["D301"]),
+        lost=tuple(i for i in both.lost if i in ids["D302"]),
+        unlogged=tuple(i for i in both.unlogged if i in ids["D303"]),
+        differing=tuple(i for i in both.differing if i in ids["D304"]),
+    )
+    return replace(reading, standing=kept)
+
+
+def _nothing_there(reading: Reading) -> bool:
+    history_missing = not reading.history_place.exists and reading.history_place.problem is None
+    vectors = reading.vectors_place
+    return history_missing and vectors is not None and not vectors.exists and vectors.problem is None
+
+
+def _absent(reading: Reading) -> tuple[NotChecked, ...]:
+    places = [p for p in (reading.history_place, reading.vectors_place) if p is not None]
+    return tuple(NotChecked(p.path, "not there") for p in places)
+
+
+def _wanted(codes: Sequence[str], select: Sequence[str], ignore: Sequence[str]) -> bool:
+    if not codes:
+        return not select
+    return any((not select or matches(c, select)) and not matches(c, ignore) for c in codes)
+
+
+def _planned(select: Sequence[str], ignore: Sequence[str]) -> list[NotChecked]:
+    return [
+        NotChecked(code, NOT_YET[code[0]], gap=False)
+        for code in CATALOGUE
+        if code not in RULES and _wanted((code,), select, ignore)
+    ]
+
+
+def _report(
+    reading: Reading,
+    findings: tuple[Finding, ...],
+    not_checked: tuple[NotChecked, ...],
+    events: tuple[Incident, ...],
+    *,
+    codes: Sequence[str],
+    seconds: float,
+) -> Report:
+    unchecked = {n.what for n in not_checked}
+    places = [p for p in (reading.vectors_place, reading.history_place) if p is not None]
+    history = reading.history
+    return Report(
+        install=reading.install,
+        places=tuple(places),
+        holders=reading.holders,
+        agent=reading.agent,
+        checked=tuple(c for c in codes if c not in unchecked),
+        not_checked=not_checked,
+        incidents=events,
+        findings=findings,
+        counts={
+            "memories": reading.memory_count,
+            "entities": sum(len(e.read.rows) for e in reading.entities)
+            if reading.layout is not None
+            else None,
+            "changes": None if reading.timeline is None else len(reading.timeline.rowids),
+            "live": reading.log_live_count,
+            "messages": None if history is None else history.tables.get("messages", 0),
+        },
+        candidates=reading.candidates,
+        seconds=seconds,
+    )
