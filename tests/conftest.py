@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
@@ -94,14 +95,20 @@ def own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
 
 @pytest.fixture
 def durable() -> Iterator[Path]:
-    """A folder that no rule about places complains of: under the checkout, not under /tmp. Removed after.
+    """A folder under none of the places that are emptied by themselves. Removed after the test.
 
-    pytest's own tmp_path lies under /tmp, which is cleaned at boot or a tmpfs on many machines.
+    pytest's own tmp_path lies under /tmp, which is cleaned at boot or a tmpfs on many machines. This is
+    `.scratch` of the checkout, or where that lies under /tmp too, a cache folder of whoever runs the tests.
     """
-    folder = ROOT / ".scratch" / uuid.uuid4().hex[:12]
+    emptied = ("/tmp/", "/var/tmp/", "/run/", "/dev/shm/")
+    places = (ROOT / ".scratch", Path(_REAL_HOME, ".cache/mem0audit-tests"), Path("/var/lib/mem0audit-tests"))
+    place = next(p for p in places if not f"{p}/".startswith(emptied))
+    folder = place / uuid.uuid4().hex[:12]
     folder.mkdir(parents=True, mode=0o700)
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        place.rmdir()
 
 
 @pytest.fixture
