@@ -1,1 +1,1 @@
-"""A Report in, text or JSON out."""
+"""Report -> text and json. Nothing here opens, asks or decides; a renderer takes values and gives text."""

@@ -1,0 +1,126 @@
+"""`mem0audit audit`: both stores side by side."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated
+
+import typer
+
+from mem0audit.cli import exits
+from mem0audit.cli.options import (
+    AgentPythonOption,
+    CollectionOption,
+    ConfigOption,
+    Format,
+    FormatOption,
+    HistoryOption,
+    Named,
+    OutputOption,
+    QdrantPathOption,
+    QdrantUrlOption,
+    QuietOption,
+    VerboseOption,
+    complete_code,
+    selectors,
+)
+from mem0audit.cli.output import check_output, screen, write
+from mem0audit.cli.progress import progress
+from mem0audit.core.model import Report, Severity
+
+
+class FailOn(str, Enum):
+    """From which severity on a finding makes the exit code 1."""
+
+    INFO = "info"
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+    CRITICAL = "critical"
+    NEVER = "never"
+
+    @property
+    def severity(self) -> Severity | None:
+        """None for never."""
+        return None if self is FailOn.NEVER else Severity[self.name]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command("audit")(_audit)
+
+
+def _audit(
+    history: HistoryOption = None,
+    qdrant_path: QdrantPathOption = None,
+    qdrant_url: QdrantUrlOption = None,
+    collection: CollectionOption = None,
+    config: ConfigOption = None,
+    agent_python: AgentPythonOption = None,
+    format_: FormatOption = Format.TEXT,
+    output: OutputOption = None,
+    fail_on: Annotated[
+        FailOn, typer.Option("--fail-on", help="Exit 1 from this severity on.")
+    ] = FailOn.MEDIUM,
+    select: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--select",
+            metavar="CODES",
+            help="Only these rules: codes, or beginnings of them (D, I20), with commas or repeated.",
+            autocompletion=complete_code,
+        ),
+    ] = None,
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option("--ignore", metavar="CODES", help="Not these rules.", autocompletion=complete_code),
+    ] = None,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> int:
+    """Reads both stores, the agent running, and says where they disagree, why, and what to do.
+
+    Exit: 0 clean, 1 findings at or above --fail-on, 2 usage, 3 something could not be read.
+    """
+    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python)
+    wanted, unwanted = selectors(select, "--select"), selectors(ignore, "--ignore")
+    check_output(output)
+    install, host = named.find()
+    check_output(output, install)
+    from mem0audit.operations.audit import audit
+
+    with progress(quiet=quiet) as tell:
+        report = audit(install, host, select=wanted, ignore=unwanted, progress=tell)
+    show(report, named, format_, output, fail_on, quiet=quiet, verbose=verbose)
+    return exit_code(report, fail_on)
+
+
+def exit_code(report: Report, fail_on: FailOn) -> int:
+    """The code an audit ends with."""
+    from mem0audit.report.text import nothing_found
+
+    return exits.of_audit(
+        report.findings, report.not_checked, fail_on.severity, nothing_found=nothing_found(report)
+    )
+
+
+def show(
+    report: Report,
+    named: Named,
+    format_: Format,
+    output: str | None,
+    fail_on: FailOn,
+    *,
+    quiet: bool = False,
+    verbose: bool = False,
+) -> None:
+    """Writes an audit in the format asked for."""
+    if format_ is Format.JSON:
+        from mem0audit.report.json import audit_json
+
+        write(audit_json(report, exit_code(report, fail_on)), output)
+        return
+    from mem0audit.report.text import audit_text
+
+    where = screen(named.words(), verbose=verbose, quiet=quiet, to_file=output is not None)
+    write(audit_text(report, where), output)

@@ -1,0 +1,153 @@
+"""Streams: data to standard output or `-o FILE`, everything else to standard error."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TextIO
+
+from mem0audit.core.errors import Failed, Mem0auditError, Refused, UsageProblem
+from mem0audit.core.model import Install
+from mem0audit.report.escape import escape
+from mem0audit.report.screen import Screen
+
+_PLAIN = str.maketrans({"…": "...", "·": "-", "–": "-", "’": "'", "│": "|"})
+_WIDEST = 100
+
+
+def prepare_streams() -> None:
+    """Lets no encoding stop a report: what a stream cannot hold is written as a backslash escape."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+
+
+def wants_colour(stream: TextIO | None, environ: Mapping[str, str]) -> bool:
+    """NO_COLOR wins, then FORCE_COLOR, then TERM=dumb, then whether it is a terminal."""
+    if environ.get("NO_COLOR"):
+        return False
+    if environ.get("FORCE_COLOR"):
+        return True
+    return environ.get("TERM") != "dumb" and is_terminal(stream)
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether a person looks at it."""
+    return stream is not None and not stream.closed and stream.isatty()
+
+
+def called_as() -> str:
+    """How this program was called, so that what we print runs as printed.
+
+    A launcher that is not named `mem0audit` on the PATH says its own name in MEM0AUDIT_PROGRAM.
+    """
+    given = os.environ.get("MEM0AUDIT_PROGRAM")
+    if given:
+        return given
+    program = sys.argv[0] if sys.argv else ""
+    if Path(program).name == "__main__.py":
+        return f"{sys.executable} -m mem0audit"
+    found = shutil.which("mem0audit")
+    if Path(program).name == "mem0audit" and not (found and Path(found).samefile(program)):
+        return program if Path(program).exists() else "mem0audit"
+    return "mem0audit"
+
+
+def screen(
+    flags: tuple[str, ...] = (), *, verbose: bool = False, quiet: bool = False, to_file: bool = False
+) -> Screen:
+    """Where text goes: at most 100 columns, narrower on a narrower terminal."""
+    width = min(shutil.get_terminal_size((_WIDEST, 24)).columns, _WIDEST)
+    return Screen(
+        width=max(width, 40),
+        colour=not to_file and wants_colour(sys.stdout, os.environ),
+        verbose=verbose,
+        quiet=quiet,
+        program=called_as(),
+        flags=flags,
+    )
+
+
+def write(text: str, output: str | None = None) -> None:
+    """The data of a command. A reader that went away (`| head`) is no error; a full disk is `Failed`."""
+    if output is not None:
+        from mem0audit.stores.files import write_file
+
+        try:
+            write_file(Path(output), text.encode("utf-8", "backslashreplace"))
+        except OSError as problem:
+            raise Failed(f"{output} could not be written: {problem.strerror}; nothing else changed") from None
+        return
+    if sys.stdout is None:
+        return
+    try:
+        "…·".encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        text = text.translate(_PLAIN)
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        silence()
+    except OSError as problem:
+        silence()
+        raise Failed(f"standard output could not be written: {problem.strerror}") from None
+
+
+def silence() -> None:
+    """Points standard output at nothing, so that the interpreter's own flush at exit stays quiet too."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError, AttributeError):
+        return
+
+
+def complain(problem: Mem0auditError) -> None:
+    """An expected failure: one line of what and where, one of what to do."""
+    say(f"mem0audit: {problem.message}")
+    if problem.hint:
+        for line in problem.hint.splitlines():
+            say(f"  {line}")
+
+
+def say(line: str) -> None:
+    """A line to standard error, escaped; a closed one is no error."""
+    if sys.stderr is None:
+        return
+    try:
+        sys.stderr.write(escape(line) + "\n")
+        sys.stderr.flush()
+    except OSError:
+        return
+
+
+def check_output(output: str | None, install: Install | None = None) -> None:
+    """Refuses, before any work, a `-o` that cannot be written or that lies in the install it looks at.
+
+    Looking changes nothing: a report written over history.db, or into the Qdrant folder, would.
+    """
+    if output is None:
+        return
+    path = Path(output)
+    if path.is_dir():
+        raise UsageProblem(f"-o {output}: is a folder", "name a file in it")
+    if path.exists() and not path.is_file():
+        raise UsageProblem(f"-o {output}: not an ordinary file", "leave -o out to write to standard output")
+    folder = Path.cwd() / path.parent
+    if not folder.is_dir():
+        raise UsageProblem(f"-o {output}: no folder {folder}")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageProblem(f"-o {output}: {folder} is not writable by you")
+    if install is None:
+        return
+    real = Path(os.path.realpath(folder))
+    kept = [install.mem0_dir.value, *([install.vectors.value] if install.vectors else [])]
+    inside = any(real.is_relative_to(os.path.realpath(place)) for place in kept)
+    history = os.path.realpath(install.history.value)
+    target = os.path.realpath(path)
+    if inside or target in {history, *(history + end for end in ("-journal", "-wal", "-shm"))}:
+        raise Refused(f"-o {output}: inside the install, which is only looked at", "name a file elsewhere")

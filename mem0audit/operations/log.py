@@ -1,0 +1,39 @@
+"""mem0's change log: what people open the sqlite3 shell for, without its lock on the agent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mem0audit.core.errors import CouldNotRead
+from mem0audit.core.model import HistoryFile, HistoryRow, Install
+from mem0audit.stores.history import event_counts, newest, read_history_file
+
+
+@dataclass(frozen=True)
+class Log:
+    """The file (tables, schema, journal mode), its newest changes first, and counts by event.
+
+    `newest` and `events` are empty where the file has no history table: then it is the wrong file.
+    """
+
+    install: Install
+    file: HistoryFile
+    newest: tuple[HistoryRow, ...]
+    events: Mapping[str, int]
+
+
+def log(install: Install, count: int) -> Log:
+    """The log of an install with its `count` newest changes.
+
+    Raises CouldNotRead where the file is missing or cannot be read at all.
+    """
+    path = install.history.value
+    file = read_history_file(path)
+    problem = file.file.problem
+    if problem is not None and problem.kind != "no-table" and not file.tables:
+        hint = "other logs on this machine: mem0audit status" if problem.kind == "missing" else None
+        raise CouldNotRead(f"{path}: {problem.detail}", hint)
+    if file.schema is None:
+        return Log(install, file, (), {})
+    return Log(install, file, tuple(newest(path, count)), dict(event_counts(path)))

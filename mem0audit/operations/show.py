@@ -1,0 +1,149 @@
+"""One memory: what each store holds of it. The one command that shows text, because it is asked for."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mem0audit.core.errors import CouldNotRead
+from mem0audit.core.model import (
+    CollectionInfo,
+    Finding,
+    HistoryRow,
+    Incident,
+    Install,
+    NotChecked,
+    PointId,
+    StoreLayout,
+    VectorFacts,
+)
+from mem0audit.install.host import Host
+from mem0audit.operations.audit import audit
+from mem0audit.operations.look import Progress
+from mem0audit.stores.embedded import EmbeddedStore
+from mem0audit.stores.history import read_history_file, rows_of
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One row of a collection that holds the memory.
+
+    `loads` is False for the losers of several rows for one id: Qdrant loads the highest rowid.
+    """
+
+    collection: str
+    rowid: int
+    payload: Mapping[str, Any]
+    vector: VectorFacts
+    loads: bool = True
+
+
+@dataclass(frozen=True)
+class Linking:
+    """An entity that links the memory: its id, whose it is, and how many memories it links."""
+
+    collection: str
+    entity_id: PointId
+    payload: Mapping[str, Any]
+    links: int
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Everything both stores hold of one memory, and what the audit says of it."""
+
+    memory_id: str
+    stored: tuple[Stored, ...]
+    history: tuple[HistoryRow, ...]
+    entities: tuple[Linking, ...]
+    findings: tuple[Finding, ...] = ()
+    incidents: tuple[Incident, ...] = ()
+    not_checked: tuple[NotChecked, ...] = ()
+
+
+def normalised(word: str) -> PointId:
+    """A point id as a user types it: a UUID in any spelling as lower-case text with dashes, an int as one.
+
+    Anything else stays as it is: history can hold ids that no point can have.
+    """
+    text = word.strip()
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        return str(uuid.UUID(text))
+    except ValueError:
+        return text
+
+
+def show(install: Install, host: Host, word: str, *, progress: Progress | None = None) -> Shown:
+    """Everything both stores hold of the memory `word` names, and the findings about it.
+
+    Every collection of the folder is searched: a memory can be in one that is not configured. Raises
+    CouldNotRead where neither store has the id, saying what could not be read.
+    """
+    memory_id = normalised(word)
+    not_checked: list[NotChecked] = []
+    stored: list[Stored] = []
+    linking: list[Linking] = []
+    if install.vectors is not None:
+        store = EmbeddedStore(install.vectors.value)
+        layout = store.layout()
+        if layout.problem is not None:
+            not_checked.append(NotChecked(layout.path, layout.problem.detail))
+        elif not layout.exists:
+            not_checked.append(NotChecked(layout.path, "not there"))
+        for info in _readable(layout):
+            stored += _stored(store, info, memory_id)
+            if info.name.endswith("_entities"):
+                linking += _linking(store, info, str(memory_id), not_checked)
+    rows: tuple[HistoryRow, ...] = ()
+    file = read_history_file(install.history.value)
+    if file.file.problem is not None or file.schema is None:
+        detail = file.file.problem.detail if file.file.problem else "no history table"
+        not_checked.append(NotChecked(file.file.path, detail))
+    if file.schema is not None:
+        rows = tuple(rows_of(install.history.value, str(memory_id)))
+    if not stored and not rows and not linking:
+        where = "; ".join(f"{n.what}: {n.why}" for n in not_checked)
+        raise CouldNotRead(
+            f"no memory {word} in the store or the log" + (f" ({where})" if where else ""),
+            "owners and counts: mem0audit users; newest changes: mem0audit log",
+        )
+    report = audit(install, host, progress=progress)
+    about = {str(memory_id), word}
+    return Shown(
+        memory_id=str(memory_id),
+        stored=tuple(stored),
+        history=rows,
+        entities=tuple(linking),
+        findings=tuple(f for f in report.findings if f.memory_id in about),
+        incidents=tuple(i for i in report.incidents if not about.isdisjoint(i.memory_ids)),
+        not_checked=tuple(not_checked),
+    )
+
+
+def _readable(layout: StoreLayout) -> list[CollectionInfo]:
+    return [info for info in layout.collections if info.has_folder and not info.legacy]
+
+
+def _stored(store: EmbeddedStore, info: CollectionInfo, memory_id: PointId) -> list[Stored]:
+    return []
+
+
+def _linking(
+    store: EmbeddedStore, info: CollectionInfo, memory_id: str, not_checked: list[NotChecked]
+) -> list[Linking]:
+    """Entities of one collection that link the memory, in one pass that keeps nothing else."""
+    found: list[Linking] = []
+
+    def keep(rowid: int, point_id: PointId, payload: Mapping[str, Any], vector: VectorFacts) -> None:
+        links = payload.get("linked_memory_ids")
+        if isinstance(links, (list, tuple)) and any(str(link) == memory_id for link in links):
+            found.append(Linking(info.name, point_id, dict(payload), len(links)))
+
+    read = store.points(info, keep)
+    if read.file.problem is not None:
+        not_checked.append(NotChecked(read.file.path, read.file.problem.detail))
+    return found

@@ -1,0 +1,70 @@
+"""What an install is and stands on: every place it writes, who has it open, whose mem0 it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from mem0audit import __version__
+from mem0audit.core.model import Agent, Candidate, Holder, Install, NotChecked, Place
+from mem0audit.install.agents import whose_mem0
+from mem0audit.install.candidates import find_candidates
+from mem0audit.install.host import Host
+from mem0audit.install.places import look_at
+from mem0audit.install.processes import holders
+
+
+@dataclass(frozen=True)
+class Stand:
+    """One place an install writes. `role` is what for: "history", "vectors", "mem0 folder", "telemetry"."""
+
+    role: str
+    place: Place
+    decided_by: str
+
+
+@dataclass(frozen=True)
+class Status:
+    """Everything `status` says; `versions` maps a program to its version where known."""
+
+    install: Install
+    places: tuple[Stand, ...]
+    holders: tuple[Holder, ...]
+    agent: Agent
+    candidates: tuple[Candidate, ...]
+    versions: Mapping[str, str] = field(default_factory=dict)
+    not_checked: tuple[NotChecked, ...] = ()
+
+
+def status(install: Install, host: Host) -> Status:
+    """What an install stands on, beside its agent. Opens no store; never raises for what cannot be seen."""
+    paths = [install.history.value, *([install.vectors.value] if install.vectors else [])]
+    held = holders(paths, host)
+    places = [Stand("history", look_at(install.history.value, host), install.history.decided_by)]
+    if install.vectors is not None:
+        places.append(Stand("vectors", look_at(install.vectors.value, host), install.vectors.decided_by))
+    own = look_at(install.mem0_dir.value, host)
+    places.append(Stand("mem0 folder", own, install.mem0_dir.decided_by))
+    # mem0 keeps its telemetry's own collection here, from 0.1.89 on
+    telemetry = look_at(f"{install.mem0_dir.value.rstrip('/')}/migrations_qdrant", host)
+    if telemetry.exists:
+        places.append(Stand("telemetry", telemetry, "mem0's own"))
+    agent = whose_mem0(install, held.holders, host)
+    not_checked = []
+    if not held.complete:
+        not_checked.append(NotChecked("who has it open", held.why or "not visible from here", gap=False))
+    not_checked += [NotChecked(s.place.path, s.place.problem) for s in places if s.place.problem]
+    versions = {"mem0audit": __version__}
+    if agent.mem0_version:
+        versions["mem0ai"] = agent.mem0_version
+    if agent.client_version:
+        versions["qdrant-client"] = agent.client_version
+    return Status(
+        install=install,
+        places=tuple(places),
+        holders=held.holders,
+        agent=agent,
+        candidates=find_candidates(install, host),
+        versions=versions,
+        not_checked=tuple(not_checked),
+    )

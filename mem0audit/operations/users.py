@@ -1,0 +1,142 @@
+"""Who memories belong to, with counts: mem0 has no call that lists its owners."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mem0audit.core.errors import CouldNotRead
+from mem0audit.core.model import Install, NotChecked, PointId, VectorFacts
+from mem0audit.core.points import Owner
+from mem0audit.core.versions import reaches_owner
+from mem0audit.install.agents import whose_mem0
+from mem0audit.install.host import Host
+from mem0audit.install.processes import holders
+from mem0audit.stores.embedded import EmbeddedStore
+
+_TELEMETRY = "user_identity"
+
+
+@dataclass(frozen=True)
+class Scope:
+    """One combination of user, agent and run as stored, and how many memories it has.
+
+    A value that is no text keeps its type (an owner `7` is not an owner `"7"`). `unreachable` says why
+    mem0 cannot list or delete these memories by their owner; None where it can.
+    """
+
+    user_id: Any
+    agent_id: Any
+    run_id: Any
+    memories: int
+    unreachable: str | None = None
+
+
+@dataclass(frozen=True)
+class Users:
+    """The scopes of one collection, the largest first, and the totals over them."""
+
+    install: Install
+    collection: str
+    scopes: tuple[Scope, ...]
+    per_user: tuple[tuple[Any, int], ...]
+    memories: int
+    counts: Mapping[str, int] = field(default_factory=dict)
+    not_checked: tuple[NotChecked, ...] = ()
+
+
+def users(install: Install, host: Host) -> Users:
+    """Counts the memories of the install's collection by owner, in one pass that keeps only the counts.
+
+    Whether mem0 reaches an owner is judged by the agent's version. Raises CouldNotRead where there is no
+    embedded folder, no such collection, or it cannot be read.
+    """
+    if install.vectors is None:
+        raise CouldNotRead("no embedded Qdrant folder: owners are in the vector store, not in the log")
+    folder = install.vectors.value
+    store = EmbeddedStore(folder)
+    layout = store.layout()
+    if layout.problem is not None:
+        raise CouldNotRead(f"{folder}: {layout.problem.detail}")
+    if not layout.exists:
+        raise CouldNotRead(f"{folder}: no such folder", "other stores on this machine: mem0audit status")
+    name = layout.aliases.get(install.collection.value, install.collection.value)
+    info = next((c for c in layout.collections if c.name == name and c.has_folder), None)
+    if info is None:
+        there = ", ".join(c.name for c in layout.collections if c.has_folder)
+        raise CouldNotRead(
+            f"{folder}: no collection {name}",
+            f"there is: {there}; name it with --collection" if there else None,
+        )
+    paths = [install.history.value, folder]
+    mem0 = whose_mem0(install, holders(paths, host).holders, host).mem0_version
+    seen: dict[str, Owner] = {}
+    count: Counter[str] = Counter()
+    telemetry = 0
+
+    def keep(rowid: int, point_id: PointId, payload: Mapping[str, Any], vector: VectorFacts) -> str:
+        if payload.get("type") == _TELEMETRY and "data" not in payload:
+            return ""
+        owner = (payload.get("user_id"), payload.get("agent_id"), payload.get("run_id"))
+        key = repr(owner)
+        seen.setdefault(key, owner)
+        return key
+
+    read = store.points(info, keep)
+    for key in read.rows.values():
+        if key:
+            count[key] += 1
+        else:
+            telemetry += 1
+    if read.file.problem is not None and not read.rows:
+        raise CouldNotRead(f"{read.file.path}: {read.file.problem.detail}")
+    not_checked = []
+    if read.file.problem is not None:
+        not_checked.append(NotChecked(read.file.path, read.file.problem.detail))
+    if read.bad or read.unsafe:
+        not_checked.append(NotChecked(info.path, f"{len(read.bad) + len(read.unsafe)} points do not decode"))
+    scopes = tuple(
+        Scope(*seen[key], memories=number, unreachable=unreachable(seen[key], mem0))
+        for key, number in sorted(count.items(), key=lambda item: (-item[1], item[0]))
+    )
+    totals: dict[str, tuple[Any, int]] = {}
+    for scope in scopes:
+        value, number = totals.get(repr(scope.user_id), (scope.user_id, 0))
+        totals[repr(scope.user_id)] = (value, number + scope.memories)
+    per_user = tuple(sorted(totals.values(), key=lambda item: (-item[1], repr(item[0]))))
+    return Users(
+        install=install,
+        collection=info.name,
+        scopes=scopes,
+        per_user=per_user,
+        memories=sum(count.values()),
+        counts={"telemetry": telemetry} if telemetry else {},
+        not_checked=tuple(not_checked),
+    )
+
+
+def unreachable(owner: Owner, mem0: str | None) -> str | None:
+    """Why this mem0 (a version, None: not known) cannot find memories by their owner, None where it can.
+
+    A memory without any owner is listed by no call: each of them wants one.
+    """
+    named = [(k, v) for k, v in zip(("user", "agent", "run"), owner, strict=True) if v is not None]
+    if not named:
+        return "no owner: no mem0 call lists it"
+    for key, value in named:
+        reaches = reaches_owner(mem0, value)
+        if reaches:
+            continue
+        which = f"{key} {_shape(value)}"
+        return which if reaches is False else f"{which}: out of reach from mem0 2.0 on"
+    return None
+
+
+def _shape(value: Any) -> str:
+    if not isinstance(value, str):
+        return f"is not text ({type(value).__name__})"
+    if not value.strip():
+        return "is blank"
+    return "has spaces around it" if value != value.strip() else "has a space in it"

@@ -1,0 +1,339 @@
+"""What the commands beside `audit` print for people: explain, status, show, users, log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mem0audit.core.catalogue import CATALOGUE, Rule, page_lines
+from mem0audit.core.model import Candidate, HistoryRow, Install
+from mem0audit.core.times import shown
+from mem0audit.report.escape import escape, escape_lines, without_surrogates
+from mem0audit.report.screen import Screen, table
+from mem0audit.report.words import evidence_value, ground, memories, number, plural, size, stamp
+
+if TYPE_CHECKING:  # data only: explain must not load what these operations read with
+    from mem0audit.operations.log import Log
+    from mem0audit.operations.show import Shown
+    from mem0audit.operations.status import Status
+    from mem0audit.operations.users import Users
+
+
+def explain_text(rules: Sequence[Rule], screen: Screen, *, whole: bool) -> str:
+    """The pages of rules, or with `whole` False one line a rule."""
+    if not whole:
+        rows = [[r.code, r.name, r.severity.label, "planned" if r.planned else ""] for r in rules]
+        lines = table(rows)
+        if screen.colour:
+            lines = [screen.severity(r.severity, line) for r, line in zip(rules, lines, strict=True)]
+        return "\n".join([*lines, "", f"The page of one: {screen.program} explain CODE"]) + "\n"
+    pages = []
+    for rule in rules:
+        head, *rest = page_lines(rule, screen.width)
+        pages.append("\n".join([screen.bold(head), *(screen.ours(line) for line in rest)]))
+    return "\n\n".join(pages) + "\n"
+
+
+# --- status -------------------------------------------------------------------------------------
+
+
+def status_text(found: Status, screen: Screen) -> str:
+    """Every place with what it stands on, then the agent, then other stores."""
+    install = found.install
+    lines = []
+    width = max(len(s.role) for s in found.places)
+    for stand in found.places:
+        place = stand.place
+        words, lasts = ground(place, found.holders)
+        if not place.exists and place.problem is None and stand.role not in ("history", "vectors"):
+            words, lasts = "not there", None
+        lines.append(f"{stand.role:<{width}}  {escape(place.path)}")
+        if place.link_target:
+            lines.append(f"{'':<{width}}  -> {escape(place.link_target)}")
+        facts = [f"from {escape(stand.decided_by)}"]
+        if place.size_bytes is not None:
+            facts.append(size(place.size_bytes))
+        if place.modified_at is not None:
+            facts.append(f"changed {shown(place.modified_at)}")
+        coloured = screen.alarm(words) if lasts is False else words
+        lines.append(f"{'':<{width}}  {'  '.join(facts)}  {coloured}")
+        for warning in (place.readable_by_others, place.replaceable_parent):
+            if warning:
+                what = "others can read it" if warning is place.readable_by_others else "others may replace"
+                lines += screen.wrap(f"{what}: {warning}", indent=width + 2)
+    if install.server_url is not None:
+        lines.append(f"{'vectors':<{width}}  {escape(install.server_url.value)}")
+        lines.append(f"{'':<{width}}  from {escape(install.server_url.decided_by)}  a server: not read")
+    elif install.vectors is None:
+        lines.append(f"{'vectors':<{width}}  {escape(install.provider)}: not Qdrant, so only the log is read")
+    collection = install.collection
+    lines.append(f"{'collection':<{width}}  {escape(collection.value)}  from {escape(collection.decided_by)}")
+    lines += ["", *_agent(found, screen)]
+    if found.candidates:
+        lines += ["", screen.bold("Other stores on this machine"), *candidate_lines(found.candidates, screen)]
+    if found.not_checked:
+        lines += ["", screen.bold("Not looked at")]
+        for item in found.not_checked:
+            lines += screen.wrap(f"{item.what}: {item.why}", indent=1, hanging=3)
+    lines += ["", f"Both stores side by side: {screen.command('audit')}"]
+    return "\n".join(lines) + "\n"
+
+
+def _agent(found: Status, screen: Screen) -> list[str]:
+    lines = []
+    for holder in found.holders:
+        who = [f"pid {holder.pid}"]
+        who += [holder.unit] if holder.unit else []
+        who += [f"container {holder.container}"] if holder.container else []
+        who += [f"user {holder.user}"] if holder.user else []
+        who += [f"since {shown(holder.started_at)}"] if holder.started_at is not None else []
+        what = "holds the lock" if holder.how == "lock" else "has it open"
+        lines += screen.wrap(f"open by    {', '.join(who)}: {what}", hanging=11)
+        lines += screen.wrap(holder.command, indent=11, hanging=13)
+        if holder.private_mounts:
+            lines += screen.wrap(
+                "it lives in a mount namespace of its own: the same path may be another folder to it.",
+                indent=11,
+            )
+    unseen = any(n.what == "who has it open" for n in found.not_checked)
+    if not found.holders:
+        lines.append("open by    " + ("not visible from here" if unseen else "no process"))
+    agent = found.agent
+    mem0 = f"mem0ai {agent.mem0_version or 'not known'}, qdrant-client {agent.client_version or 'not known'}"
+    lines += screen.wrap(f"agent      {mem0} ({agent.source})", hanging=11)
+    if agent.interpreter:
+        lines.append(f"           {escape(agent.interpreter)}")
+    return lines
+
+
+def candidate_lines(candidates: Sequence[Candidate], screen: Screen) -> list[str]:
+    """Stores that are not this install's, each with the command that looks at it."""
+    lines = []
+    for candidate in candidates:
+        count = f", {memories(candidate.memories)}" if candidate.memories is not None else ""
+        lines.append(f" {candidate.kind}  {escape(candidate.path)}")
+        lines += screen.wrap(f"{candidate.found_by}{count}", indent=10)
+        if candidate.command:
+            lines += screen.steps(candidate.command, 10)
+    return lines
+
+
+# --- users --------------------------------------------------------------------------------------
+
+
+def users_text(found: Users, screen: Screen) -> str:
+    """Scopes, the largest first, then the totals of users that have several."""
+    lines = []
+    rows = [["user", "agent", "run", "memories", ""]]
+    rows += [
+        [
+            owner_word(scope.user_id),
+            owner_word(scope.agent_id),
+            owner_word(scope.run_id),
+            number(scope.memories),
+            f"UNREACHABLE: {escape(scope.unreachable)}" if scope.unreachable else "",
+        ]
+        for scope in found.scopes
+    ]
+    printed = table(rows, right=(3,))
+    lines += [screen.bold(printed[0]), *printed[1:]]
+    several = [(user, count) for user, count in found.per_user if count != _largest(found, user)]
+    if several:
+        lines += ["", screen.bold("Users in several scopes, in all")]
+        lines += table([[owner_word(user), number(count)] for user, count in several], right=(1,))
+    total = (
+        f"{memories(found.memories)} in {plural(len(found.scopes), 'scope')}, collection {found.collection}"
+    )
+    lines += ["", *screen.wrap(total)]
+    lost = sum(s.memories for s in found.scopes if s.unreachable)
+    if lost:
+        lines += screen.wrap(
+            f"{memories(lost)} cannot be listed or deleted by owner: delete_all reports success and leaves them."
+        )
+        lines.append(f"   {screen.program} explain D308")
+    for item in found.not_checked:
+        lines += screen.wrap(f"not counted: {item.what}: {item.why}")
+    return "\n".join(lines) + "\n"
+
+
+def _largest(found: Users, user: object) -> int:
+    return max(s.memories for s in found.scopes if repr(s.user_id) == repr(user))
+
+
+def owner_word(value: object) -> str:
+    """An owner id: `-` for none; in quotes where it is not plain text, so that spaces and types show."""
+    if value is None:
+        return "-"
+    if isinstance(value, str):
+        plain = value == value.strip() and value and not value.startswith(('"', "-"))
+        return escape(value) if plain else f'"{escape(value)}"'
+    return f"{escape(value)} ({type(value).__name__})"
+
+
+# --- show ---------------------------------------------------------------------------------------
+
+_MOST_TEXT = 4000
+
+
+def show_text(found: Shown, screen: Screen) -> str:
+    """One memory with its text, behind a margin that no text can forge."""
+    lines = [screen.bold(f"memory {escape(found.memory_id)}")]
+    for item in found.not_checked:
+        lines += screen.wrap(f"not read: {item.what}: {item.why}")
+    if not found.stored:
+        lines += ["", "not in the store" + (" (as far as it could be read)" if found.not_checked else "")]
+    for stored in found.stored:
+        loads = "" if stored.loads else ", an older row of the same id: Qdrant does not load it"
+        lines += ["", f"collection {escape(stored.collection)}, row {stored.rowid}{loads}"]
+        lines += _payload(stored.payload, screen)
+        names = f", {', '.join(stored.vector.names)}" if stored.vector.names else ""
+        flaw = f", {stored.vector.flaw.upper()}" if stored.vector.flaw else ""
+        dims = "none" if stored.vector.dims is None else f"{stored.vector.dims} dimensions"
+        lines.append(f"  vector  {dims}{escape(names)}{flaw}")
+    lines += ["", f"history, {plural(len(found.history), 'row')} in the order they were written"]
+    for row in found.history:
+        lines += _history_row(row, screen)
+    for entity in found.entities:
+        lines += ["", f"entity {escape(entity.entity_id)} in {escape(entity.collection)}"]
+        lines += _payload({k: v for k, v in entity.payload.items() if k != "linked_memory_ids"}, screen)
+        lines.append(f"  links {memories(entity.links)}")
+    lines += ["", "findings" if found.findings else "no finding for it"]
+    for finding in found.findings:
+        rule = CATALOGUE.get(finding.code)
+        head = f"  {finding.severity.label:<8}  {finding.code} {rule.name if rule else ''}"
+        lines.append(screen.severity(finding.severity, head))
+        facts = [f"{escape(k)} {escape(evidence_value(k, v))}" for k, v in finding.evidence.items()]
+        lines += screen.fill(facts, 12)
+        if finding.help:
+            lines += screen.steps(finding.help, 12)
+    for incident in found.incidents:
+        lines += screen.wrap(f"part of: {incident.name} ({incident.certainty.label})", indent=2, hanging=4)
+    return "\n".join(lines) + "\n"
+
+
+def _payload(payload: Mapping[str, Any], screen: Screen) -> list[str]:
+    if not payload:
+        return []
+    lines = []
+    text = payload.get("data")
+    if isinstance(text, str):
+        lines += _text("text", text)
+    for key, value in payload.items():
+        if key == "data" and isinstance(value, str):
+            continue
+        said = stamp(value) if isinstance(value, str) else repr(value) if value is not None else "none"
+        lines += _text(key, said)
+    return lines
+
+
+def _text(name: str, text: str) -> list[str]:
+    """A field: on its line where it is one short line, else below it behind a margin."""
+    cut = text[:_MOST_TEXT]
+    parts = escape_lines(cut)
+    more = len(text) - len(cut)
+    tail = [f"    … {number(more)} more characters; all of it: --format json --text"] if more else []
+    if len(parts) == 1 and not tail:
+        return [f"  {escape(name)}  {parts[0]}"]
+    return [f"  {escape(name)}", *(f"    │ {part}" for part in parts), *tail]
+
+
+def _history_row(row: HistoryRow, screen: Screen) -> list[str]:
+    lines = [f"  row {row.rowid}  {screen.bold(escape(row.event))}"]
+    for name in HistoryRow._fields[1:]:
+        value = getattr(row, name)
+        if name in ("event", "memory_id") or value is None or (name == "is_deleted" and not value):
+            continue
+        lines += ["  " + line for line in _text(name, stamp(value) if isinstance(value, str) else str(value))]
+    return lines
+
+
+# --- log ----------------------------------------------------------------------------------------
+
+
+def log_text(found: Log, screen: Screen) -> str:
+    """The file, its tables and schema, counts, and the newest changes one field a line."""
+    file = found.file
+    state = file.file
+    facts = [size(state.size_bytes)]
+    facts += [f"journal mode {state.journal_mode}"] if state.journal_mode else []
+    facts += [f"read {state.way}"] if state.way else []
+    lines = [screen.bold(escape(state.path)), f"  {', '.join(facts)}"]
+    if state.hot_journal:
+        lines.append(
+            "  a hot journal: its last writer died in the middle of a write (mem0audit explain I203)"
+        )
+    if state.problem is not None:
+        lines += screen.wrap(f"not read whole: {state.problem.detail}", indent=2)
+    lines += ["", screen.bold("tables")]
+    rows = [
+        [escape(name), "not counted" if count is None else plural(count, "row")]
+        for name, count in sorted(file.tables.items())
+    ]
+    lines += table(rows, indent=2) or ["  none: this is the wrong file (no mem0 has written to it)"]
+    if file.tables and file.schema is None:
+        lines.append("  no table history: this is not mem0's log")
+    if file.schema is not None:
+        lines.append(f"  history has {escape(file.schema)}")
+    for stranded in file.stranded:
+        lines += screen.wrap(
+            f"{stranded.name} was left by an interrupted migration, and has {number(stranded.missing_rows)} rows"
+            " that history lacks (mem0audit explain I205).",
+            indent=2,
+        )
+    if file.create_statements:
+        lines += ["", screen.bold("schema")]
+        for statement in file.create_statements.values():
+            lines += [f"  {line}" for line in escape_lines(statement + ";")]
+    if found.events:
+        lines += ["", screen.bold("changes by event")]
+        lines += table([[escape(e), number(n)] for e, n in found.events.items()], indent=2, right=(1,))
+    if found.newest:
+        lines += ["", screen.bold(f"newest {len(found.newest)}, the latest first")]
+        for row in found.newest:
+            lines += [f"  row {row.rowid}"]
+            for name in HistoryRow._fields[1:]:
+                if name not in file.columns and getattr(row, name) is None:
+                    continue
+                value = getattr(row, name)
+                lines += ["  " + line for line in _text(name, "NULL" if value is None else str(value))]
+    return screen.ours("\n".join(lines) + "\n")
+
+
+# --- config -------------------------------------------------------------------------------------
+
+
+def config_text(
+    install: Install, settings: str | None, mem0: Mapping[str, Any] | None, screen: Screen
+) -> str:
+    """Each value of the install with what decided it, then the mem0 config (already masked)."""
+    rows = [[k, escape(v), escape(why)] for k, v, why in _decided(install)]
+    lines = table(rows)
+    lines += ["", f"settings file  {escape(settings) if settings else 'none'}"]
+    if mem0 is not None:
+        lines += ["", screen.bold("mem0 config, secrets masked")]
+        lines += [
+            f"  {line}" for line in json.dumps(without_surrogates(mem0), indent=2, default=str).split("\n")
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _decided(install: Install) -> Iterator[tuple[str, str, str]]:
+    for name in ("history", "vectors", "server_url", "collection", "mem0_dir"):
+        origin = getattr(install, name)
+        if origin is not None:
+            yield name, origin.value, f"from {origin.decided_by}"
+    if install.vectors is None and install.server_url is None:
+        yield "vectors", install.provider, "another vector store than Qdrant"
+    for name in ("embedder_dims", "on_disk", "agent_python"):
+        value = getattr(install, name)
+        if value is not None:
+            yield name, str(value), f"from {install.config_file or 'the settings or flags'}"
+
+
+def validation_text(path: str, kind: str, lines: Sequence[tuple[str, str]], screen: Screen) -> str:
+    """What is wrong with a configuration file, a line each."""
+    out = [f"{escape(path)}: {escape(kind)}" + ("" if lines else ", no problem found")]
+    for label, text in lines:
+        out += screen.wrap(f"{label}: {text}", indent=2, hanging=4)
+    return "\n".join(out) + "\n"

@@ -1,0 +1,118 @@
+"""What a text renderer is told of where it prints: width, colour, how much, and how we were called."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mem0audit.core.model import Severity
+from mem0audit.report.escape import escape, shell_word
+
+_COLOURS = {
+    Severity.CRITICAL: "1;31",
+    Severity.HIGH: "31",
+    Severity.MEDIUM: "33",
+    Severity.LOW: "36",
+    Severity.INFO: "2",
+}
+_OURS = re.compile(r"(?<![\w/.=-])mem0audit (?=(?:audit|status|explain|show|users|log|config|demo)\b)")
+
+
+@dataclass(frozen=True)
+class Screen:
+    """`width` columns (prose wraps there, ids and commands never do), `colour` ANSI on or off.
+
+    `program` is how this program was called, so that a printed command runs as printed; `flags` are
+    those with which the user named the install, repeated in every command that looks at it again.
+    `sqlite3_shell` says whether the sqlite3 program is there for manual steps.
+    """
+
+    width: int = 100
+    colour: bool = False
+    verbose: bool = False
+    quiet: bool = False
+    program: str = "mem0audit"
+    flags: tuple[str, ...] = ()
+    sqlite3_shell: bool = True
+
+    def command(self, name: str, *words: str) -> str:
+        """A command of ours for the same install, quoted for a shell."""
+        return " ".join([self.program, name, *(shell_word(w) for w in (*self.flags, *words))])
+
+    def ours(self, text: str) -> str:
+        """`text` with our own commands in it spelled as the user called us."""
+        return text if self.program == "mem0audit" else _OURS.sub(lambda _: self.program + " ", text)
+
+    def paint(self, text: str, code: str) -> str:
+        """`text` in an ANSI colour, if there is colour."""
+        return f"\x1b[{code}m{text}\x1b[0m" if self.colour and text else text
+
+    def bold(self, text: str) -> str:
+        """Emphasised."""
+        return self.paint(text, "1")
+
+    def faint(self, text: str) -> str:
+        """Less important."""
+        return self.paint(text, "2")
+
+    def alarm(self, text: str) -> str:
+        """What must be seen first."""
+        return self.paint(text, "1;31")
+
+    def severity(self, severity: Severity, text: str) -> str:
+        """`text` in the colour of a severity."""
+        return self.paint(text, _COLOURS[severity])
+
+    def wrap(
+        self, text: str, indent: int = 0, hanging: int | None = None, first: str | None = None
+    ) -> list[str]:
+        """Escaped prose as lines of at most `width`; words (ids, paths) are never cut. `first` begins the
+        first line in place of its indent."""
+        return textwrap.wrap(
+            escape(text),
+            width=max(self.width, 40),
+            initial_indent=" " * indent if first is None else first,
+            subsequent_indent=" " * (indent if hanging is None else hanging),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+
+    def fill(self, parts: Sequence[str], indent: int) -> list[str]:
+        """Parts (already escaped) joined by commas, broken only between two of them."""
+        lines: list[str] = []
+        for index, part in enumerate(parts):
+            word = part + ("," if index < len(parts) - 1 else "")
+            if lines and len(lines[-1]) + 1 + len(word) <= self.width:
+                lines[-1] += " " + word
+            else:
+                lines.append(" " * indent + word)
+        return lines
+
+    def steps(self, text: str, indent: int) -> list[str]:
+        """Advice line by line, indented: a sentence (it ends in a stop or a colon) is wrapped; a command
+        stands whole on its line, however long, so that it can be copied."""
+        lines = []
+        for line in self.ours(text).splitlines():
+            if line.rstrip().endswith((".", ":")) and not line.startswith("    "):
+                lines += self.wrap(line.strip(), indent, indent + 2)
+            elif line.strip():
+                lines.append(" " * indent + escape(line.strip()))
+        return lines
+
+
+def table(rows: Sequence[Sequence[str]], indent: int = 0, right: Sequence[int] = ()) -> list[str]:
+    """Rows of (already escaped) cells in columns, two spaces apart; `right` are right-aligned columns."""
+    if not rows:
+        return []
+    widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(max(map(len, rows)))]
+    return [
+        (
+            " " * indent
+            + "  ".join(
+                cell.rjust(widths[i]) if i in right else cell.ljust(widths[i]) for i, cell in enumerate(row)
+            )
+        ).rstrip()
+        for row in rows
+    ]

@@ -1,0 +1,635 @@
+"""An audit as the screen that a person reads, perhaps at night: the answer, the one thing to do, the evidence.
+
+Order: header (what stands where), verdict (are memories gone, will more go, what to do now), what
+happened, findings by rule, what was not read, the line of counts. Everything from a store is escaped.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Iterable, Sequence
+
+from mem0audit.core.advice import dies_with_agent, manual_snapshot_steps
+from mem0audit.core.catalogue import CATALOGUE
+from mem0audit.core.model import Finding, Holder, Incident, NotChecked, Place, Report, Severity
+from mem0audit.report.escape import escape
+from mem0audit.report.pages import candidate_lines
+from mem0audit.report.screen import Screen, table
+from mem0audit.report.words import (
+    agent_words,
+    evidence_value,
+    ground,
+    memories,
+    number,
+    plural,
+    seconds,
+    size,
+)
+
+SHOWN = 3
+"""How many findings of one rule are shown without `--verbose`."""
+
+_GONE = ("L106", "Q951", "D302")
+_RISKS = ("I208", "L110", "L104", "L103", "L101", "L102", "I209")
+"""What loses or changes memories at the next restart, most urgent first."""
+
+
+def audit_text(report: Report, screen: Screen) -> str:
+    """The whole screen of an audit, ending in a newline; empty with `quiet` when nothing is wrong."""
+    if nothing_found(report):
+        lines = _nothing_found(report, screen)
+    elif _short(report, screen):
+        lines = [] if screen.quiet else _good(report, screen)
+    elif screen.quiet:
+        lines = [*_verdict(report, screen), *_groups(report, screen, evidence=False), *_gaps(report, screen)]
+    else:
+        lines = [*_header(report, screen), "", *_verdict(report, screen)]
+        if report.incidents:
+            lines += ["", screen.bold("What happened"), *_incidents(report, screen)]
+        if report.findings:
+            lines += ["", screen.bold("Findings"), *_groups(report, screen, evidence=True)]
+        gaps = _gaps(report, screen)
+        if gaps:
+            lines += ["", screen.bold("Could not be read or checked"), *gaps]
+        lines += ["", *_last_line(report, screen)]
+    return "\n".join(lines) + "\n" if lines else ""
+
+
+def nothing_found(report: Report) -> bool:
+    """Whether neither store of the install exists, so that there was nothing to audit."""
+    places = [p for p in (_place(report, path) for path in _store_paths(report)) if p is not None]
+    return bool(places) and all(not p.exists and p.problem is None for p in places) and not report.findings
+
+
+# --- Parts --------------------------------------------------------------------------------------
+
+
+def _store_paths(report: Report) -> list[str]:
+    vectors = report.install.vectors
+    return [report.install.history.value, *([vectors.value] if vectors else [])]
+
+
+def _place(report: Report, path: str) -> Place | None:
+    return next((p for p in report.places if p.path == path), None)
+
+
+def _count(report: Report, name: str) -> int | None:
+    return report.counts.get(name)
+
+
+def _codes(report: Report) -> dict[str, list[Finding]]:
+    """Findings by code, most severe code first, then by code; inside a code as the audit gave them."""
+    groups: dict[str, list[Finding]] = {}
+    for finding in report.findings:
+        groups.setdefault(finding.code, []).append(finding)
+    return dict(sorted(groups.items(), key=lambda item: (-max(f.severity for f in item[1]), item[0])))
+
+
+def _name(code: str) -> str:
+    rule = CATALOGUE.get(code)
+    return rule.name if rule else ""
+
+
+def _visible(report: Report) -> bool:
+    """Whether other people's processes could be looked at."""
+    return not any(n.what == "L104" for n in report.not_checked)
+
+
+def _header(report: Report, screen: Screen) -> list[str]:
+    install = report.install
+    rows: list[tuple[str, str, list[str], str, bool | None]] = []
+    for label, path in zip(("history", "vectors"), _store_paths(report), strict=False):
+        place = _place(report, path)
+        facts = [size(place.size_bytes)] if place and place.size_bytes is not None else []
+        if label == "history":
+            facts += _fact(report, "changes", "change", "changes")
+        else:
+            facts += _fact(report, "memories", "memory", "memories")
+            facts += _fact(report, "entities", "entity", "entities", zero=False)
+        words, lasts = ground(place, report.holders) if place else ("not looked at", None)
+        rows.append((label, escape(path), facts, words, lasts))
+    if install.server_url is not None:
+        rows.append(("vectors", escape(install.server_url.value), [], "a server: not read", None))
+    elif install.vectors is None:
+        rows.append(("vectors", escape(install.provider), [], "not Qdrant: only the log was read", None))
+    facts, state = agent_words(report.agent, report.holders, seen=_visible(report))
+    rows.append(("agent", escape(" · ".join(facts)), [], state, None))
+    return _header_rows(rows, screen)
+
+
+def _fact(report: Report, name: str, one: str, many: str, zero: bool = True) -> list[str]:
+    count = _count(report, name)
+    return [plural(count, one, many)] if count is not None and (count or zero) else []
+
+
+def _header_rows(rows: Sequence[tuple[str, str, list[str], str, bool | None]], screen: Screen) -> list[str]:
+    """One line a place where the terminal is wide enough, else the ground on a line of its own."""
+    stores = [row for row in rows if row[2]]
+    path_width = max((len(row[1]) for row in stores), default=0)
+    facts_width = max((len("  ".join(row[2])) for row in stores), default=0)
+    left_width = 9 + path_width + 2 + facts_width
+    one_line = left_width + 3 + max(len(row[3]) for row in rows) <= screen.width
+    lines = []
+    for label, what, facts, words, lasts in rows:
+        coloured = screen.alarm(words) if lasts is False else words
+        left = f"{label:<9}" + (what.ljust(path_width) + "  " + "  ".join(facts) if facts else what)
+        if one_line and len(left) <= left_width:
+            lines.append(f"{left.ljust(left_width)}   {coloured}".rstrip())
+        elif len(left) + 3 + len(words) <= screen.width:
+            lines.append(f"{left.rstrip()}   {coloured}")
+        else:
+            rest = "  ".join([*facts, ""]) if facts else ""
+            lines += [*_broken(f"{label:<9}{what}", screen.width), f"{'':<9}{rest}{coloured}"]
+    return lines
+
+
+def _broken(line: str, width: int) -> list[str]:
+    """A header line at its dots, where it is too long; a path is never cut."""
+    parts = line.split(" · ")
+    out = [parts[0]]
+    for part in parts[1:]:
+        if len(out[-1]) + 3 + len(part) <= width:
+            out[-1] += " · " + part
+        else:
+            out.append(" " * 9 + part)
+    return out
+
+
+# --- The answer ---------------------------------------------------------------------------------
+
+
+def _verdict(report: Report, screen: Screen) -> list[str]:
+    groups = _codes(report)
+    lines: list[str] = []
+    for sentence in [*_gone(report, groups), *_at_risk(report, groups)]:
+        lines += [screen.alarm(line) for line in screen.wrap(sentence)]
+    rest = []
+    if not any(code in groups for code in _GONE):
+        rest.append(_nothing_gone(report))
+    if not any(code in groups for code in _RISKS):
+        rest.append(_nothing_at_risk(report))
+    rest.extend(_others(report, groups))
+    lines += screen.wrap(" ".join(s for s in rest if s))
+    for label, steps in _now(report, groups, screen):
+        lines += _labelled(label, steps, screen)
+    return lines
+
+
+def _labelled(label: str, steps: Sequence[str], screen: Screen) -> list[str]:
+    """`Now:  command` on one line where it is one line and fits, else the steps below the label."""
+    lines = [line for step in steps for line in screen.steps(step, 0)]
+    if len(lines) == 1 and len(label) + 3 + len(lines[0]) <= screen.width:
+        return [screen.bold(label) + "   " + lines[0]]
+    indented = [line for step in steps for line in screen.steps(step, 3)]
+    return [*(screen.bold(line) for line in screen.wrap(label)), *indented]
+
+
+def _gone(report: Report, groups: dict[str, list[Finding]]) -> list[str]:
+    lost = {f.memory_id for f in groups.get("D302", [])}
+    if "L106" in groups or "Q951" in groups:
+        finding = (groups.get("L106") or groups["Q951"])[0]
+        live = _count(report, "live") or len(lost)
+        return [
+            f"The memories are gone: {finding.path or 'the vector store'} is missing or empty"
+            + (f", and the log has {memories(live)} as live." if live else ".")
+        ]
+    if lost:
+        stay = _count(report, "memories")
+        verb = "is" if len(lost) == 1 else "are"
+        there = ""
+        if stay is not None:
+            there = (
+                f" {number(stay)} {'is' if stay == 1 else 'are'} there." if stay else " The store is empty."
+            )
+        return [f"{memories(len(lost))} {verb} gone: live in the log, and not in the store.{there}"]
+    return []
+
+
+def _at_risk(report: Report, groups: dict[str, list[Finding]]) -> list[str]:
+    return [_RISK_SENTENCES[code](report, groups[code]) for code in _RISKS if code in groups]
+
+
+def _what_stands(report: Report, findings: list[Finding]) -> tuple[str, str]:
+    """What a place finding is about, as subject and verb: ("9,871 memories and their log", "stand")."""
+    paths = {f.path for f in findings}
+    history = report.install.history.value
+    stored = _count(report, "memories")
+    vectors = "The memories" if stored is None else memories(stored)
+    if paths == {history}:
+        return "The log", "stands"
+    return (vectors + " and their log" if history in paths else vectors), "stands" if stored == 1 else "stand"
+
+
+def _volatile(report: Report, findings: list[Finding]) -> str:
+    places = [p for p in (_place(report, f.path or "") for f in findings) if p is not None]
+    kind = next((p.filesystem for p in places if p.filesystem), "volatile filesystem")
+    if places and not any(p.exists for p in places):
+        return f"{places[0].path} would be on a {kind}: what the agent writes there, the next reboot loses."
+    there = [f for f in findings if (p := _place(report, f.path or "")) is None or p.exists]
+    what, verb = _what_stands(report, there)
+    holder = next((h for h in report.holders if any(dies_with_agent(p, h) for p in places)), None)
+    stop = f", or stopping {_holder(holder)}," if holder else ""
+    return f"{what} {verb} on a {kind}: the next reboot{stop} loses {_them(what)}."
+
+
+def _private(report: Report, findings: list[Finding]) -> str:
+    what, verb = _what_stands(report, findings)
+    holder = next((h for h in report.holders if h.private_tmp), None)
+    return f"{what} {verb} in a private /tmp: stopping {_holder(holder)} loses {_them(what)}."
+
+
+def _container(report: Report, findings: list[Finding]) -> str:
+    what, verb = _what_stands(report, findings)
+    return f"{what} {verb} in a container's own layer: removing or recreating it loses {_them(what)}."
+
+
+def _cleaned(report: Report, findings: list[Finding]) -> str:
+    what, verb = _what_stands(report, findings)
+    place = _place(report, findings[0].path or "")
+    when = place.cleaned.when if place and place.cleaned else None
+    if when == "at boot":
+        return f"{what} {verb} in a folder that is emptied at boot: the next reboot loses {_them(what)}."
+    after = f" once untouched for {when}" if when else ""
+    return f"{what} {verb} in a folder that systemd-tmpfiles cleans{after}."
+
+
+def _wiped(report: Report, findings: list[Finding]) -> str:
+    version = report.agent.mem0_version
+    return f"The next start of the agent deletes the vector store: mem0ai {version or ''} does so.".replace(
+        "  ", " "
+    )
+
+
+def _unsafe(report: Report, findings: list[Finding]) -> str:
+    return "Do not start the agent, or open the store with qdrant-client: a point in it would run code."
+
+
+def _ghosts(report: Report, findings: list[Finding]) -> str:
+    count = plural(len(findings), "point has", "points have")
+    return f"{count} several rows: a deleted or older version can come back at the next start."
+
+
+_RISK_SENTENCES: dict[str, Callable[[Report, list[Finding]], str]] = {
+    "I208": _unsafe,
+    "L110": _wiped,
+    "L104": _private,
+    "L103": _container,
+    "L101": _volatile,
+    "L102": _cleaned,
+    "I209": _ghosts,
+}
+
+
+def _holder(holder: Holder | None) -> str:
+    if holder is None:
+        return "the agent"
+    return holder.unit or (f"container {holder.container[:12]}" if holder.container else f"pid {holder.pid}")
+
+
+def _them(what: str) -> str:
+    return "it" if what == "The log" or what.startswith("1 memory") else "them"
+
+
+def _nothing_gone(report: Report) -> str:
+    """That no memory is missing: said only when every rule that would know was checked, and all was read.
+
+    Where it could not be found out, that is said, with the reason.
+    """
+    unknown = [n for n in report.not_checked if n.what in ("D302", "L106")]
+    gaps = unknown or [n for n in report.not_checked if n.gap]
+    if unknown or (gaps and not {"L106", "D302"} <= set(report.checked)):
+        return f"Whether memories are missing is not known: {gaps[0].why}."
+    if not {"L106", "D302"} <= set(report.checked):
+        return ""
+    stored = _count(report, "memories")
+    missing = "No memory is missing" if stored is None else f"None of {memories(stored)} is missing"
+    return f"{missing}, of what could be read." if gaps else f"{missing}."
+
+
+def _nothing_at_risk(report: Report) -> str:
+    looked = ("L101", "L102", "L103", "L104", "L110")
+    checked = set(report.checked)
+    if not checked & set(looked):
+        return ""
+    silent = {n.what for n in report.not_checked}
+    unknown = [code for code in looked if code not in checked or code in silent]
+    if not unknown:
+        return "Nothing found that loses memories at the next restart."
+    return (
+        f"Nothing found that loses memories at the next restart, as far as looked ({', '.join(unknown)} not)."
+    )
+
+
+_OTHERS: dict[str, tuple[str, str]] = {
+    "I202": ("file is damaged", "files are damaged"),
+    "I203": (
+        "file was left in the middle of a write (hot journal)",
+        "files were left in the middle of a write (hot journals)",
+    ),
+    "D301": (
+        "deleted memory is still in the store, and the agent answers from it",
+        "deleted memories are still in the store, and the agent answers from them",
+    ),
+    "D303": ("memory has no entry in the log", "memories have no entry in the log"),
+    "D304": ("memory's text differs from the log's", "memories' texts differ from the log's"),
+    "D307": ("memory has different owners in different places", "memories have different owners"),
+    "D308": (
+        "memory cannot be reached by its owner: delete_all leaves it",
+        "memories cannot be reached by their owner: delete_all leaves them",
+    ),
+    "E501": (
+        "entity keeps text of deleted memories",
+        "entities keep text of deleted memories",
+    ),
+}
+
+
+def _others(report: Report, groups: dict[str, list[Finding]]) -> list[str]:
+    """What else is wrong at `medium` or above, in a sentence each; what has no sentence, counted."""
+    sentences, unsaid = [], 0
+    for code, findings in groups.items():
+        if code in _GONE or code in _RISKS or findings[0].severity < Severity.MEDIUM:
+            continue
+        if code in _OTHERS:
+            one, many = _OTHERS[code]
+            sentences.append(plural(len(findings), one, many) + ".")
+        else:
+            unsaid += len(findings)
+    if unsaid:
+        sentences.append(plural(unsaid, "other finding") + " below." if sentences else _only(unsaid))
+    return sentences
+
+
+def _only(count: int) -> str:
+    return plural(count, "finding") + ", below."
+
+
+_TAKE_OUT = ("L104", "L103", "L101", "L110", "L102")
+"""Where what is still there must be taken out before anything else, above all before the agent stops."""
+
+
+def _now(
+    report: Report, groups: dict[str, list[Finding]], screen: Screen
+) -> list[tuple[str, tuple[str, ...]]]:
+    """The one thing to do now, and what comes after it: what keeps what is still there goes first."""
+    urgent = next((code for code in _TAKE_OUT if code in groups), None)
+    if urgent is not None and "I208" not in groups and _anything_there(report):
+        then = "Then, so that no start deletes it:" if urgent == "L110" else "Then, to move it for good:"
+        return [_take_out(report, screen, urgent), (then, (f"mem0audit explain {urgent}",))]
+    for code in ("I208", *_RISKS):
+        for finding in groups.get(code, ()):
+            if finding.help:
+                return [("Now:", (finding.help,))]
+    for incident in sorted(report.incidents, key=lambda i: -i.certainty):
+        if incident.advice:
+            return [("Now:", (incident.advice[0],))]
+    for findings in groups.values():
+        for finding in findings:
+            if finding.help and finding.severity >= Severity.MEDIUM:
+                return [("Now:", (finding.help,))]
+    return []
+
+
+def _anything_there(report: Report) -> bool:
+    """Whether there is something to take out: a memory, or a change in the log."""
+    return bool(_count(report, "memories") or _count(report, "changes"))
+
+
+def _take_out(report: Report, screen: Screen, urgent: str) -> tuple[str, tuple[str, ...]]:
+    """Copies both stores to a folder that lasts, by hand, with the agent running."""
+    install = report.install
+    keepers = sorted(report.holders, key=lambda h: (not h.private_mounts, h.how != "lock"))
+    holder = keepers[0] if keepers else None
+    to = _durable_folder(report)
+    entities = [install.entities_collection] if _count(report, "entities") else []
+    collections = list(report.collections) or [install.collection.value, *entities]
+    vectors = install.vectors.value if install.vectors else ""
+    steps = manual_snapshot_steps(
+        install.history.value,
+        vectors,
+        collections,
+        to or "/WHERE/IT/LASTS/mem0-copy",
+        holder=holder,
+        sqlite3_shell=screen.sqlite3_shell,
+    )
+    label = "Now, with the agent running" if report.holders else "Now"
+    if urgent == "L110":
+        label += ", and without restarting it" if report.holders else ", and without starting the agent"
+    if holder is not None and holder.private_mounts:
+        label += ", as root"
+    where = f"copy both stores to {to}" if to else "copy both stores to a folder that lasts (put its name in)"
+    return f"{label}: {where}", steps
+
+
+def _durable_folder(report: Report) -> str | None:
+    """A new folder beside mem0's own, where the log's place was seen to last; None where it was not."""
+    place = _place(report, report.install.history.value)
+    if place is None or ground(place, report.holders)[1] is not True:
+        return None
+    return posixpath.join(posixpath.dirname(report.install.mem0_dir.value.rstrip("/")) or "/", "mem0-copy")
+
+
+# --- Evidence -----------------------------------------------------------------------------------
+
+
+def _incidents(report: Report, screen: Screen) -> list[str]:
+    lines = []
+    for index, incident in enumerate(report.incidents, 1):
+        certain = incident.certainty.label
+        head = screen.wrap(incident.name, hanging=4, first=f"{index:>2}  ")
+        if len(head[-1]) + 3 + len(certain) <= screen.width:
+            head[-1] = f"{head[-1].ljust(screen.width - len(certain))}{certain}"
+        else:
+            head.append(certain.rjust(screen.width))
+        lines += head
+        for sentence in incident.evidence:
+            lines += screen.wrap(sentence, indent=4, hanging=6)
+        for step in incident.advice:
+            lines += screen.steps(step, 4)
+    return lines
+
+
+def _explained(report: Report, finding: Finding) -> int | None:
+    """The number of the incident that stands for this finding, None if none does."""
+    for index, incident in enumerate(report.incidents, 1):
+        if finding.code in incident.codes and _belongs(incident, finding):
+            return index
+    return None
+
+
+def _belongs(incident: Incident, finding: Finding) -> bool:
+    return finding.memory_id is None or not incident.memory_ids or finding.memory_id in incident.memory_ids
+
+
+def _groups(report: Report, screen: Screen, *, evidence: bool) -> list[str]:
+    groups = _codes(report)
+    name_width = max(len(_name(code)) for code in groups) if groups else 0
+    count_width = max(len(number(len(findings))) for findings in groups.values()) if groups else 0
+    lines = []
+    for code, findings in groups.items():
+        severity = max(f.severity for f in findings)
+        numbers = [_explained(report, f) for f in findings]
+        where = _where(findings, numbers)
+        head = f" {severity.label:<8}  {code} {_name(code):<{name_width}}  {number(len(findings)):>{count_width}}"
+        pad = len(head)
+        head = screen.severity(severity, head)
+        if where and pad + 2 + len(where) > screen.width:
+            lines += [head, " " * 11 + where]
+        else:
+            lines.append(f"{head}  {where}".rstrip() if where else head)
+        if evidence and (severity > Severity.INFO or screen.verbose):
+            lines += _evidence(report, code, findings, numbers, screen)
+    return lines
+
+
+def _where(findings: list[Finding], numbers: list[int | None]) -> str:
+    seen = sorted({n for n in numbers if n is not None})
+    words = []
+    if seen and None in numbers:
+        explained = sum(n is not None for n in numbers)
+        words.append(f"{number(explained)} of them: see {', '.join(map(str, seen))}")
+    elif seen:
+        words.append(f"see {', '.join(map(str, seen))}")
+    paths = {f.path for f in findings}
+    if len(paths) == 1 and all(f.memory_id is None for f in findings):
+        words.append(escape(next(iter(paths)) or ""))
+    return "  ".join(w for w in words if w)
+
+
+def _evidence(
+    report: Report, code: str, findings: list[Finding], numbers: list[int | None], screen: Screen
+) -> list[str]:
+    unexplained = [f for f, n in zip(findings, numbers, strict=True) if n is None]
+    several_paths = len({f.path for f in findings}) > 1
+    shown = findings if screen.verbose else unexplained[:SHOWN]
+    lines = []
+    for finding in shown:
+        lines += _one(finding, screen, several_paths)
+    more = len(findings) - len(shown)
+    if more and shown:
+        lines.append(
+            " " * 11 + f"…  {number(more)} more: {screen.command('audit', '--select', code, '--verbose')}"
+        )
+    elif more and any(f.memory_id for f in findings):
+        lines.append(" " * 11 + f"each: {screen.command('audit', '--select', code, '--verbose')}")
+    helps = dict.fromkeys(f.help for f in (shown or findings[:1]) if f.help)
+    said = {step for incident in report.incidents for step in incident.advice}
+    if not screen.verbose:
+        helps = dict.fromkeys(list(helps)[:SHOWN])
+    for text in helps:
+        if text not in said:
+            lines += screen.steps(text, 11)
+    return lines
+
+
+def _one(finding: Finding, screen: Screen, several_paths: bool) -> list[str]:
+    parts = []
+    if finding.memory_id is not None:
+        parts.append(escape(finding.memory_id))
+    elif several_paths and finding.path is not None:
+        parts.append(escape(finding.path))
+    if finding.subject is not None:
+        parts.append(escape(finding.subject))
+    if finding.memory_id is not None and several_paths and screen.verbose and finding.path is not None:
+        parts.append(escape(finding.path))
+    facts = [f"{escape(k)} {escape(evidence_value(k, v))}" for k, v in finding.evidence.items()]
+    text = "  ".join(p for p in parts if p)
+    line = "  ".join([text] * bool(text) + [", ".join(facts)] * bool(facts))
+    if not line:
+        return []
+    if 11 + len(line) <= screen.width:
+        return [" " * 11 + line]
+    return [*([" " * 11 + text] if text else []), *screen.fill(facts, 13 if text else 11)]
+
+
+# --- What was not looked at ---------------------------------------------------------------------
+
+
+def _gaps(report: Report, screen: Screen) -> list[str]:
+    lines = []
+    for what, why in _by_reason(n for n in report.not_checked if n.gap):
+        lines += screen.wrap(f"{', '.join(what)}: {why}", indent=1, hanging=3)
+    return lines
+
+
+def _by_reason(items: Iterable[NotChecked]) -> list[tuple[list[str], str]]:
+    reasons: dict[str, list[str]] = {}
+    for item in items:
+        reasons.setdefault(item.why, []).append(item.what)
+    return [(what, why) for why, what in reasons.items()]
+
+
+def _last_line(report: Report, screen: Screen) -> list[str]:
+    quiet = [n for n in report.not_checked if not n.gap]
+    gaps = [n for n in report.not_checked if n.gap]
+    text = plural(len(report.checked), "rule") + " checked"
+    if quiet:
+        reasons = [f"{', '.join(what)} ({why})" for what, why in _by_reason(quiet)]
+        text += f", {len(quiet)} not: {', '.join(reasons)}"
+    if gaps:
+        text += f"; {len(gaps)} could not be, above"
+    text += f". {seconds(report.seconds)}"
+    return screen.wrap(text)
+
+
+# --- Other endings ------------------------------------------------------------------------------
+
+
+def _short(report: Report, screen: Screen) -> bool:
+    """Whether a line or two say it all: everything was read, the stores agree, all of it lasts."""
+    return (
+        not screen.verbose
+        and not report.incidents
+        and not any(n.gap for n in report.not_checked)
+        and all(f.severity == Severity.INFO for f in report.findings)
+    )
+
+
+def _good(report: Report, screen: Screen) -> list[str]:
+    stored, changes = _count(report, "memories"), _count(report, "changes")
+    agree = {"D301", "D302", "D303", "D304"} <= set(report.checked)
+    if agree and stored is not None and changes is not None:
+        text = f"{memories(stored)} and {plural(changes, 'change')} agree."
+    else:
+        text = "Nothing found."
+    lasting = [ground(p, report.holders)[1] for p in report.places if p.path in _store_paths(report)]
+    if lasting and all(lasting):
+        text += " Durable."
+    text += f" {plural(len(report.checked), 'rule')}, {seconds(report.seconds)}"
+    lines = screen.wrap(text)
+    tail = []
+    if report.findings:
+        tail.append(f"{plural(len(report.findings), 'note')} ({', '.join(_codes(report))})")
+    if report.not_checked:
+        tail.append(f"{plural(len({n.what for n in report.not_checked}), 'rule')} not checked")
+    if tail:
+        more = screen.command("audit", "--verbose")
+        said = ", ".join(tail) + ":"
+        lines += [f"{said} {more}"] if len(said) + 1 + len(more) <= screen.width else [said, f"   {more}"]
+    return lines
+
+
+def _nothing_found(report: Report, screen: Screen) -> list[str]:
+    install = report.install
+    lines = [screen.bold("No mem0 install found here.") + " Nothing was audited."]
+    rows = [["history", escape(install.history.value), f"not there ({escape(install.history.decided_by)})"]]
+    if install.vectors is not None:
+        decided = escape(install.vectors.decided_by)
+        rows.append(["vectors", escape(install.vectors.value), f"not there ({decided})"])
+    lines += table(rows, indent=1)
+    if report.candidates:
+        lines += ["", screen.bold("Other stores on this machine")]
+        lines += candidate_lines(report.candidates, screen)
+    else:
+        lines += ["", "No other store was found on this machine, among running processes and homes."]
+    gaps = _by_reason(report.not_checked)
+    for what, why in gaps:
+        if all(w in CATALOGUE or w in _store_paths(report) for w in what):
+            continue
+        lines += screen.wrap(f"not looked at: {', '.join(what)}: {why}", indent=1, hanging=3)
+    lines += ["", "If yours is elsewhere, name it:"]
+    lines += screen.steps("mem0audit audit --history PATH/history.db --qdrant-path FOLDER", 3)
+    lines += screen.steps(
+        "mem0audit audit --config FILE     the dict given to Memory.from_config, as YAML or JSON", 3
+    )
+    return lines
