@@ -168,10 +168,6 @@ class Candidate:
     found_by: str
     command: str | None = None
     memories: int | None = None
-    held: bool = False
-    """A running process has it open: an agent of its own."""
-    same_user: bool = False
-    """It lies where the user of this install would have put one: same home, same MEM0_DIR, mem0's default."""
 
 
 @dataclass(frozen=True)

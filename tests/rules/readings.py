@@ -12,7 +12,9 @@ from mem0audit.install.locate import Flags, locate
 from mem0audit.operations.look import look
 
 
-def reading_of(store: Any, *, mem0: str | None = "2.2.1", client: str | None = "1.20.0", **changes: Any) -> Reading:
+def reading_of(
+    store: Any, *, mem0: str | None = "2.2.1", client: str | None = "1.20.0", **changes: Any
+) -> Reading:
     """A real look at a store, with the agent's versions and whatever else the test changes in it.
 
     `install` and `vectors_place`, `history_place` may be dicts of fields to change.

@@ -86,7 +86,8 @@ def test_d306_created_at_differs(build: Build) -> None:
     agent, ids = three(build)
     agent.close()
     RawPoints(agent.vectors).edit(
-        ids[0], lambda p: p.update(created_at="2001-01-01T00:00:00+00:00", updated_at="2001-01-01T00:00:00+00:00")
+        ids[0],
+        lambda p: p.update(created_at="2001-01-01T00:00:00+00:00", updated_at="2001-01-01T00:00:00+00:00"),
     )
     report = report_of(agent, select=("D",))
     assert codes(report) == {"D306": 1}
@@ -99,7 +100,8 @@ def test_d306_is_silent_on_another_spelling_of_the_same_instant(build: Build) ->
     stamp = "2026-03-01T12:00:00.000000+00:00"
     RawHistory(agent.history).run("update history set created_at = ? where memory_id = ?", stamp, ids[0])
     RawPoints(agent.vectors).edit(
-        ids[0], lambda p: p.update(created_at="2026-03-01T04:00:00-08:00", updated_at="2026-03-01T04:00:00-08:00")
+        ids[0],
+        lambda p: p.update(created_at="2026-03-01T04:00:00-08:00", updated_at="2026-03-01T04:00:00-08:00"),
     )
     assert not codes(report_of(agent, select=("D",)))
 

@@ -11,6 +11,8 @@ from mem0audit.core.reading import Reading
 from mem0audit.core.rules.verdict import RuleFunction, Verdict, finding
 
 DEFAULT_FOLDER = "/tmp/qdrant"  # noqa: S108  mem0's own default, in every release
+OWN_PLACES = frozenset({"mem0's default", "environment MEM0_DIR", "working directory"})
+"""How `install.candidates` names the places where this user's own mem0 would put a store."""
 SNAPSHOT_FACTOR = 1.1
 """A snapshot holds both stores once; a tenth more for its own files."""
 
@@ -130,9 +132,14 @@ def store_missing(r: Reading) -> Iterable[Verdict]:
 
 
 def several_stores(r: Reading) -> Iterable[Verdict]:
-    """L107: more than one store could belong to this log."""
+    """L107: more than one store could belong to this log.
+
+    Only what lies where this user's own mem0 would put it, and only a half: a log and a vector store
+    found together are another install, which is no fault.
+    """
     for other in r.candidates:
-        if other.same_user and not other.held:
+        paired = any(o.kind != other.kind and o.found_by == other.found_by for o in r.candidates)
+        if other.found_by in OWN_PLACES and not paired:
             yield finding(
                 "L107",
                 {"found": other.found_by, "memories": other.memories},
