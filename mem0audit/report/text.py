@@ -138,8 +138,12 @@ def _header_rows(rows: Sequence[tuple[str, str, list[str], str, bool | None]], s
         elif len(left) + 3 + len(words) <= screen.width:
             lines.append(f"{left.rstrip()}   {coloured}")
         else:
-            rest = "  ".join([*facts, ""]) if facts else ""
-            lines += [*_broken(f"{label:<9}{what}", screen.width), f"{'':<9}{rest}{coloured}"]
+            lines += _broken(f"{label:<9}{what}", screen.width)
+            said = "  ".join(facts)
+            if facts and 9 + len(said) + 2 + len(words) <= screen.width:
+                lines.append(f"{'':<9}{said}  {coloured}")
+            else:
+                lines += [" " * 9 + said] * bool(facts) + [" " * 9 + coloured]
     return lines
 
 
@@ -163,12 +167,14 @@ def _verdict(report: Report, screen: Screen) -> list[str]:
     lines: list[str] = []
     for sentence in [*_gone(report, groups), *_at_risk(report, groups)]:
         lines += [screen.alarm(line) for line in screen.wrap(sentence)]
+    others = " ".join(_others(report, groups))
+    worst = max((f.severity for f in report.findings), default=Severity.INFO)
+    lines += [screen.severity(worst, line) for line in screen.wrap(others)]
     rest = []
     if not any(code in groups for code in _GONE):
         rest.append(_nothing_gone(report))
     if not any(code in groups for code in _RISKS):
         rest.append(_nothing_at_risk(report))
-    rest.extend(_others(report, groups))
     lines += screen.wrap(" ".join(s for s in rest if s))
     for label, steps in _now(report, groups, screen):
         lines += _labelled(label, steps, screen)

@@ -1,0 +1,156 @@
+"""What a screen may say, and must not."""
+
+from __future__ import annotations
+
+import pytest
+
+from mem0audit.core.model import NotChecked
+from mem0audit.report.screen import Screen
+from mem0audit.report.text import audit_text, nothing_found
+from tests.report import installs
+from tests.report.installs import CHECKED, NOT_ASKED, SCREENS, finding, place, report
+
+
+def said(given: object, **screen: object) -> str:
+    return audit_text(given, Screen(**screen))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", [n for n in SCREENS if n not in ("clean",)])
+def test_only_a_clean_install_is_called_agreeing_and_none_safe(name: str) -> None:
+    text = said(SCREENS[name]())
+    assert "agree" not in text
+    assert "clean" not in text.replace("cleaned", "")
+    assert "safe" not in text
+
+
+def test_clean_is_not_said_when_a_place_is_not_known_to_last() -> None:
+    unknown = report(places=(place(installs.HISTORY), place("/srv/agent/qdrant", volatile=None)))
+    assert "agree." in said(unknown)
+    assert "Durable" not in said(unknown)
+
+
+def test_agreement_is_not_said_when_the_rules_for_it_were_not_asked_for() -> None:
+    text = said(report(checked=("L101", "L102"), not_checked=()))
+    assert text.startswith("Nothing found. Durable. 2 rules")
+
+
+def test_a_gap_is_never_clean() -> None:
+    text = said(report(not_checked=(NotChecked("E501", "mem0_entities: damaged"), *NOT_ASKED)))
+    assert "agree" not in text
+    assert "mem0_entities: damaged" in text
+
+
+def test_missing_memories_are_not_denied_when_the_log_was_not_read() -> None:
+    text = said(installs.could_not_read())
+    assert "Whether memories are missing is not known" in text
+    assert "None of" not in text
+
+
+def test_a_restart_is_not_called_harmless_when_the_agents_mem0_is_unknown() -> None:
+    quiet = (NotChecked("L110", "the agent's mem0 version is not known", gap=False),)
+    text = said(
+        report(
+            findings=(finding("D304", memory_id="x"),),
+            checked=tuple(c for c in CHECKED if c != "L110"),
+            not_checked=quiet,
+        )
+    )
+    assert "as far as looked (L110 not)" in " ".join(text.split())
+
+
+@pytest.mark.parametrize("name", ["on-a-tmpfs", "private-tmp", "cleaned-at-boot"])
+def test_what_dies_is_taken_out_before_anything_is_stopped(name: str) -> None:
+    text = said(SCREENS[name]())
+    first = text.index("copy both stores")
+    for word in ("systemctl stop", "docker stop", "kill "):
+        assert word not in text[:first]
+    assert "with the agent running" in text
+
+
+def test_private_tmp_steps_enter_the_agents_namespace() -> None:
+    text = said(installs.private_tmp())
+    assert "nsenter --target 4711 --mount" in text
+    assert "as root" in text
+
+
+def test_the_copy_goes_nowhere_volatile() -> None:
+    both = report(
+        places=(
+            place(installs.HISTORY, filesystem="tmpfs", volatile=True),
+            place("/srv/agent/qdrant", filesystem="tmpfs", volatile=True),
+        ),
+        findings=(finding("L101", path=installs.HISTORY), finding("L101", path="/srv/agent/qdrant")),
+    )
+    text = said(both)
+    assert "9,871 memories and their log stand on a tmpfs" in text
+    assert "/home/ann/mem0-copy" not in text
+    assert "a folder that lasts" in text
+
+
+def test_no_copy_is_advised_of_a_store_that_would_run_code() -> None:
+    given = installs.on_a_tmpfs()
+    unsafe = report(
+        install=given.install,
+        places=given.places,
+        findings=(*given.findings, finding("I208", path="/tmp/qdrant")),
+    )
+    text = said(unsafe)
+    assert "would run code" in text
+    assert "VACUUM INTO" not in text
+
+
+def test_commands_repeat_the_users_flags_and_program() -> None:
+    text = said(
+        installs.on_a_tmpfs(),
+        flags=("--history", "/my logs/h.db"),
+        program="scripts/mem0audit",
+    )
+    assert "scripts/mem0audit audit --history '/my logs/h.db' --select D301 --verbose" in text
+    assert " mem0audit explain" not in text
+    assert "scripts/mem0audit explain D301" in text
+
+
+def test_verbose_shows_every_finding_and_quiet_no_evidence() -> None:
+    given = installs.on_a_tmpfs()
+    everything = said(given, verbose=True)
+    assert all((f.memory_id or "") in everything for f in given.findings)
+    assert "more:" not in everything
+    quiet = said(given, quiet=True)
+    assert "1,203 memories are gone" in quiet
+    assert "D301 resurrected-memory" in quiet
+    assert "3f2a9c1e" not in quiet
+    assert said(installs.clean(), quiet=True) == ""
+    assert "permission denied" in said(installs.could_not_read(), quiet=True)
+
+
+def test_notes_are_shown_in_full_only_when_asked_for() -> None:
+    assert "214" not in said(installs.clean())
+    assert "history rows 214" in said(installs.clean(), verbose=True)
+
+
+def test_an_install_of_which_one_half_is_there_was_found() -> None:
+    assert nothing_found(installs.nothing_found())
+    gone = installs.nothing_found()
+    half = report(places=(place(installs.HISTORY), gone.places[1]), install=gone.install)
+    assert not nothing_found(half)
+    denied = report(
+        install=gone.install,
+        places=(place(installs.HISTORY, exists=False, problem="permission denied"), gone.places[1]),
+    )
+    assert not nothing_found(denied)
+
+
+def test_hostile_words_from_a_store_stay_on_their_line() -> None:
+    bad = "x\x1b]0;owned\x07\n critical  L101 forged \u202e\x9b1m \udc80 [bold]"
+    given = report(
+        findings=(
+            finding("D304", memory_id=bad, evidence={bad: bad}, subject=bad, help=None),
+            finding("L105", path="/tmp/" + bad),
+        ),
+        not_checked=(NotChecked(bad, bad),),
+    )
+    for verbose in (False, True):
+        text = said(given, verbose=verbose)
+        assert all(line.isprintable() for line in text.split("\n"))
+        assert not any(line.startswith(" critical") for line in text.split("\n"))
+        assert "[bold]" in text
