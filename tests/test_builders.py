@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 
 from tests import conftest
-from tests.builders import MemoryBuilder, RawHistory, RawPoints, copy_store, difference
+from tests.builders import (
+    MemoryBuilder,
+    RawHistory,
+    RawPoints,
+    copy_incident,
+    copy_store,
+    difference,
+    incident_names,
+)
 
 NOTHING: dict[str, set[str]] = {"lost": set(), "unlogged": set(), "resurrected": set(), "text": set()}
 
@@ -117,3 +125,39 @@ def test_a_write_to_a_real_store_is_noticed() -> None:
 def test_the_durable_folder_is_not_under_tmp(durable: Path) -> None:
     assert durable.is_dir()
     assert not str(durable).startswith("/tmp/")
+
+
+def test_every_incident_is_kept() -> None:
+    assert len(incident_names()) == 16
+
+
+@pytest.mark.parametrize("name", incident_names())
+def test_incidents_are_what_they_say(name: str, tmp_path: Path) -> None:
+    """truth.json was written from what the agent did; the files must agree with it."""
+    incident = copy_incident(name, tmp_path)
+    truth = incident.truth
+    found = difference(incident.history, incident.vectors, truth["collection"])
+    assert {kind: sorted(ids) for kind, ids in found.items()} == truth["expected"]
+    if name == "bulk-delete-stopped-at-100":
+        events = [row["event"] for row in RawHistory(incident.history).rows()]
+        points = RawPoints(incident.vectors).points()
+        assert events.count("DELETE") == 100
+        assert sorted(i for i, p in points.items() if p.payload["user_id"] == "carol") == truth["left"]
+        assert len(truth["left"]) == 50
+    if name == "stranded-history":
+        stranded = {row[0] for row in RawHistory(incident.history).run("SELECT memory_id FROM history_old")}
+        assert sorted(stranded) == truth["expected"]["unlogged"]
+    if name == "second-memory-in-migrations":
+        other = RawPoints(incident.vectors, truth["other_collection"]["name"]).points()
+        assert set(truth["other_collection"]["ids"]) < set(other)
+    if name == "entities-orphaned":
+        live = set(RawPoints(incident.vectors).points())
+        entities = RawPoints(incident.vectors, "mem0_entities").points()
+        left = {i: [m in live for m in p.payload["linked_memory_ids"]] for i, p in entities.items()}
+        assert sorted(i for i, alive in left.items() if not any(alive)) == sorted(truth["entities"]["orphan"])
+        assert [i for i, alive in left.items() if any(alive) and not all(alive)] == truth["entities"][
+            "dangling"
+        ]
+    if name == "dims-changed":
+        meta = json.loads((incident.vectors / "meta.json").read_text())
+        assert meta["collections"]["mem0"]["vectors"]["size"] == 16
