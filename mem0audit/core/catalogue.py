@@ -69,7 +69,7 @@ _SECTIONS = (
     ("Not this rule", "not_this"),
     ("Threshold", "threshold"),
 )
-_INDENT = 21
+_COLUMN = 21
 
 
 def page_lines(rule: Rule, width: int = 100) -> tuple[str, ...]:
@@ -77,24 +77,27 @@ def page_lines(rule: Rule, width: int = 100) -> tuple[str, ...]:
 
     Commands stand on lines of their own, whole, so that they can be copied.
     """
-    lines = [f"{rule.code} {rule.name} ({rule.severity.label})"]
-    lines += textwrap.wrap(rule.summary, width)
+    lines = [f"{rule.code} {rule.name} ({rule.severity.label})", *textwrap.wrap(rule.summary, width)]
     if rule.planned:
-        lines += ["This version does not look for it yet."]
+        lines.append("This version does not look for it yet.")
     for title, attribute in _SECTIONS:
-        text: str | None = getattr(rule, attribute)
-        heading = title
-        for paragraph in (text or "").splitlines():
+        paragraphs = (getattr(rule, attribute) or "").splitlines()
+        # Beside commands the text takes the whole width, else it stands in a column beside its title.
+        wide = any(paragraph.startswith("    ") for paragraph in paragraphs)
+        if wide:
+            lines.append(title)
+        indent = 2 if wide else _COLUMN
+        for number, paragraph in enumerate(paragraphs):
             if paragraph.startswith("    "):
-                if heading:
-                    lines.append(heading)
-                    heading = ""
                 lines.append(paragraph)
                 continue
-            wrapped = textwrap.wrap(
-                paragraph, width - _INDENT, break_long_words=False, break_on_hyphens=False
+            first = title if number == 0 and not wide else ""
+            lines += textwrap.wrap(
+                paragraph,
+                width,
+                initial_indent=f"{first:<{indent}}",
+                subsequent_indent=" " * indent,
+                break_long_words=False,
+                break_on_hyphens=False,
             )
-            for part in wrapped:
-                lines.append(f"{heading:<{_INDENT}}{part}".rstrip())
-                heading = ""
     return tuple(lines)

@@ -207,6 +207,15 @@ def hides_expired(mem0: str | None) -> bool | None:
 OLDEST_SQLITE_CLIENT: Version = (1, 1, 7)
 """The oldest client whose local format was measured; `storage.dbm` comes from clients before it."""
 
+
+def converts_dbm(client: str | None) -> bool | None:
+    """Whether a client turns a `storage.dbm` into storage.sqlite when it opens it: 1.1.7 to 1.19.1.
+
+    It deletes the dbm file then. 1.20.0 refuses such a folder. Read in `local/persistence.py`.
+    """
+    return _between(client, (1, 1, 7), (1, 19, 1))
+
+
 # The first release whose models know a key of meta.json. Clients from 1.3.2 on refuse unknown keys
 # (pydantic's extra="forbid"), whatever their value, and write every key they know. Read from the models of
 # the releases on both sides of each boundary. Keys within hnsw_config and the like are written only

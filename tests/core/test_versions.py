@@ -57,6 +57,7 @@ BOUNDARIES: dict[Callable[[str | None], bool | None], tuple[str, str, str, str]]
     versions.update_moves_owner: ("1.0.7", "1.0.8", "2.0.12", "2.0.13"),
     versions.reset_keeps_messages: ("1.0.11", "2.0.0", "2.0.7", "2.0.8"),
     versions.hides_expired: ("2.0.8", "2.0.10", "2.2.1", "-"),
+    versions.converts_dbm: ("1.1.6", "1.1.7", "1.19.1", "1.20.0"),
 }
 
 

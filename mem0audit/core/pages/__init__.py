@@ -1,9 +1,12 @@
 """The pages of the rules, one module a group. `catalogue` puts them together."""
 
+# ruff: noqa: S108
+
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mem0audit.core.advice import manual_snapshot_steps
 from mem0audit.core.model import Severity
 
 
@@ -26,3 +29,51 @@ class Rule:
     not_this: str | None = None
     threshold: str | None = None
     planned: bool = False
+
+
+def commands(*lines: str) -> str:
+    """Shell lines as a page shows them; a long one goes on after a backslash."""
+    return "\n".join("    " + line.replace(' "VACUUM INTO', ' \\\n      "VACUUM INTO') for line in lines)
+
+
+# ~ must stay outside quotes, so it comes in after the quoting.
+SNAPSHOT_LINES = tuple(
+    line.replace("HISTORY", "~/.mem0/history.db")
+    for line in manual_snapshot_steps("HISTORY", "/tmp/qdrant", ("mem0",), "/srv/backup/mem0")
+)
+"""The lines that take the default install's pair out to /srv/backup/mem0."""
+
+COPY_WITH_PYTHON = (
+    "python3 -c \\\n"
+    "      'import sqlite3,sys; sqlite3.connect(sys.argv[1],30).execute(\"VACUUM INTO ?\",sys.argv[2:])' \\\n"
+    "      SOURCE TARGET"
+)
+"""The copy of one SQLite file without the sqlite3 program."""
+
+TAKE_PAIR = "\n".join(
+    (
+        "Take both stores out first, with the agent running. With your own paths (mem0audit status "
+        "prints them):",
+        commands(*SNAPSHOT_LINES),
+        "and the same for mem0_entities, if that collection is there, last. A file that exists is "
+        "refused, so take a new folder each time. No sqlite3 program? For each line:",
+        commands(COPY_WITH_PYTHON),
+        "The agent waits while a line runs, a second or less for some 200 MB. It gives up after 5 s, so "
+        "with a gigabyte or more choose a minute in which it is idle. Never use cp on a file that is "
+        "being written: most such copies are damaged.",
+        "Then see that the copy reads:",
+        commands(
+            "mem0audit audit --history /srv/backup/mem0/history.db --qdrant-path /srv/backup/mem0/qdrant"
+        ),
+    )
+)
+"""How to take a pair out of a store that is in use; stands first where the store is in danger."""
+
+PAIR_FIRST = "First take both stores out as `mem0audit explain L101` shows, the agent may run meanwhile."
+"""The same by reference, for pages where something else is the point."""
+
+INSIDE_AGENT = (
+    "Run it inside the agent, on its own Memory: an embedded store takes one process at a time. In a "
+    "script of yours only while the agent is stopped, and with the agent's own mem0 and configuration."
+)
+"""Where a call of mem0's can be made."""

@@ -3,55 +3,79 @@
 from __future__ import annotations
 
 from mem0audit.core.model import Severity
-from mem0audit.core.pages import Rule
+from mem0audit.core.pages import PAIR_FIRST, Rule, commands
 
 RULES = (
     Rule(
         code="S801",
         name="secret-in-store",
         severity=Severity.CRITICAL,
-        summary="",
-        comes_about="",
-        looks_like="",
-        to_do="",
+        summary="A password, key or token is stored as a memory, or in what is kept of one.",
+        comes_about="Somebody told it to the agent, or raw messages were added (infer=False). mem0 filters "
+        "nothing in any version, and gives it back verbatim.",
+        looks_like="The text of a point, an entity, a history row or a message has the form of a credential.",
+        to_do="This version does not search for secrets. If you know of one: rotate it first, then delete the "
+        "memory through mem0, and read S804 for what stays.",
         planned=True,
     ),
     Rule(
         code="S802",
         name="not-from-user",
         severity=Severity.LOW,
-        summary="",
-        comes_about="",
-        looks_like="",
-        to_do="",
+        summary="The memory came from the assistant or a tool, not from the user.",
+        comes_about="mem0 2.x extracts from assistant turns too; infer=False stores whatever role it is given.",
+        looks_like="role or attributed_to in the payload is not the user.",
+        to_do="This version does not look for it. One memory's role and origin:\n"
+        + commands("mem0audit show MEMORY_ID"),
         planned=True,
     ),
     Rule(
         code="S803",
         name="instruction-like",
         severity=Severity.INFO,
-        summary="",
-        comes_about="",
-        looks_like="",
-        to_do="",
+        summary="The text reads as a standing order to the agent, not as a fact.",
+        comes_about="A prompt was stored as a memory, or somebody planted one through what the agent read.",
+        looks_like="Wording that tells the agent what to do from now on.",
+        to_do="This version does not look for it.",
         planned=True,
     ),
     Rule(
         code="S804",
         name="deleted-text-kept",
         severity=Severity.INFO,
-        summary="",
-        comes_about="",
-        looks_like="",
-        to_do="",
+        summary="The text of deleted memories is still in the log, or in the chat messages beside it.",
+        comes_about="By design of mem0, in every version: a DELETE row holds the whole old text, and the rows "
+        "before it stay. mem0 2.0.0 and later also keep the last 10 messages of each session scope, which no "
+        "deletion touches; reset() leaves them in 2.0.0 to 2.0.7.",
+        looks_like="History rows with text of memories whose last event is DELETE; rows of `messages`. The owner "
+        "of a history row is recorded nowhere once its memory is gone.",
+        to_do="\n".join(
+            (
+                "For ordinary use this is the log doing its work. After a request for erasure it is text that "
+                "is left: say so, and do not call the erasure complete.",
+                "To empty it by hand: the agent stopped, and only for ids you know. The rows stay, NULL stays "
+                "NULL:",
+                commands(
+                    'sqlite3 ~/.mem0/history.db "PRAGMA secure_delete = ON; UPDATE history \\\n'
+                    "      SET old_memory = substr(old_memory, 1, 0), new_memory = substr(new_memory, 1, 0) \\\n"
+                    "      WHERE memory_id = 'MEMORY_ID'; VACUUM\""
+                ),
+                PAIR_FIRST + " But a copy holds the text as well: delete it when the work is done.",
+                "Entities (E501), other copies of the stores and free pages of the files may hold it too.",
+            )
+        ),
     ),
     Rule(
         code="S805",
         name="telemetry-store",
         severity=Severity.INFO,
-        summary="",
-        comes_about="",
-        looks_like="",
-        to_do="",
+        summary="mem0's own telemetry collection: an install id, no memories.",
+        comes_about="mem0 0.1.89 and 0.1.92 to 1.0.5 make it even with telemetry off, 1.0.6 and later only with "
+        "telemetry on: migrations_qdrant in MEM0_DIR, or a collection in your own server.",
+        looks_like="A collection mem0migrations, mem0-migrations or mem0_migrations, with a point of type "
+        "user_identity.",
+        to_do="Nothing has to be done; it is counted apart. MEM0_TELEMETRY=False in the agent's environment "
+        "stops it. If such a collection holds memories, a mem0 of 0.1.89 or 0.1.92 to 0.1.116 put them there: "
+        "a second Memory made from one configuration used the wrong collection.",
     ),
 )

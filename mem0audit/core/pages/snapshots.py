@@ -3,77 +3,83 @@
 from __future__ import annotations
 
 from mem0audit.core.model import Severity
-from mem0audit.core.pages import Rule
+from mem0audit.core.pages import TAKE_PAIR, Rule
+
+_NONE_YET = "This version takes no snapshots. By hand:\n"
 
 RULES = (
     Rule(
         code="B901",
         name="no-snapshot",
         severity=Severity.LOW,
-        summary="",
-        comes_about="",
-        looks_like="",
-        to_do="",
+        summary="There is no snapshot of this install.",
+        comes_about="mem0 and embedded Qdrant make none.",
+        looks_like="No snapshot directory is known.",
+        to_do=_NONE_YET + TAKE_PAIR,
         planned=True,
     ),
     Rule(
         code="B902",
         name="old-snapshot",
         severity=Severity.MEDIUM,
-        summary="",
-        comes_about="",
-        looks_like="",
-        to_do="",
+        summary="The newest snapshot is older than it should be.",
+        comes_about="The job that takes them stopped or fails.",
+        looks_like="The newest good snapshot's time is before the configured age.",
+        to_do=_NONE_YET + TAKE_PAIR,
         planned=True,
     ),
     Rule(
         code="B903",
         name="damaged-snapshot",
         severity=Severity.HIGH,
-        summary="",
-        comes_about="",
-        looks_like="",
-        to_do="",
+        summary="A snapshot does not verify: it cannot be relied on.",
+        comes_about="A disk fault, a partial copy, or a file that was changed afterwards.",
+        looks_like="A checksum or a count differs from the manifest, or integrity_check fails.",
+        to_do="This version takes no snapshots. Keep the damaged copy until a good one exists, then take a new "
+        "pair as in B901.",
         planned=True,
     ),
     Rule(
         code="B904",
         name="unsettled-snapshot",
         severity=Severity.LOW,
-        summary="",
-        comes_about="",
-        looks_like="",
-        to_do="",
+        summary="The snapshot was taken while the agent never held still: single differences may be its own.",
+        comes_about="mem0 writes the two stores one after the other, and the agent wrote without a pause.",
+        looks_like="The manifest says that the pair is not settled.",
+        to_do="This version takes no snapshots. A pair taken by hand is always of this kind: safe, not settled.",
         planned=True,
     ),
     Rule(
         code="B905",
         name="snapshot-with-erased",
         severity=Severity.HIGH,
-        summary="",
-        comes_about="",
-        looks_like="",
-        to_do="",
+        summary="A snapshot still holds memories of somebody who was erased.",
+        comes_about="It was taken before the erasure.",
+        looks_like="A scope recorded as erased has memories in the snapshot.",
+        to_do="This version keeps no record of erasures. After an erasure, delete the copies from before it once "
+        "a newer pair verifies.",
         planned=True,
     ),
     Rule(
         code="B906",
         name="interrupted-operation",
         severity=Severity.HIGH,
-        summary="",
-        comes_about="",
-        looks_like="",
-        to_do="",
+        summary="A restore or a move was cut off before it was finished.",
+        comes_about="A crash or a full disk while the stores were exchanged.",
+        looks_like="An intent file beside the stores.",
+        to_do="This version restores and moves nothing, so no such file is its own.",
         planned=True,
     ),
     Rule(
         code="B907",
         name="unpaired-backup",
         severity=Severity.MEDIUM,
-        summary="",
-        comes_about="",
-        looks_like="",
-        to_do="",
+        summary="The halves of this backup are from different times: restored, it brings back deleted memories "
+        "and loses newer ones.",
+        comes_about="Two jobs copy the two stores at different hours, or one of them failed.",
+        looks_like="The log of the backup is newer or older than its vectors.",
+        to_do="This version does not look into backups by itself. Audit one as if it were the install, with "
+        "--history and --qdrant-path, and take a pair as in B901.",
         planned=True,
     ),
 )
