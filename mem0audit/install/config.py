@@ -9,13 +9,14 @@ import difflib
 import json
 import os
 import re
+import select
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import yaml
 
 from mem0audit.core.errors import CouldNotRead, UsageProblem
 from mem0audit.install.host import Host, this_host
@@ -90,7 +91,7 @@ _QDRANT_KEYS = frozenset(
     ]
 )
 _SECRET = re.compile(
-    r"(api_?key|token|secret|passw(or)?d|credential|private_?key|access_?key|connection_?string|dsn|auth)",
+    r"(api_?key|token(?!s)|secret|passw(or)?d|credential|private_?key|access_?key|connection_?string|dsn|auth)",
     re.I,
 )
 _IMPORT_TIMEOUT = 60.0
@@ -231,11 +232,15 @@ def shown(config: Mem0Config) -> dict[str, Any]:
 
 def _masked(value: Any, key: str = "") -> Any:
     if isinstance(value, Mapping):
-        return {str(name): _masked(inner, str(name)) for name, inner in value.items()}
-    if key and _SECRET.search(key) and value not in (None, "", True, False):
-        return "***"
+        # What lies below a secret's name is secret as well.
+        return {
+            str(name): _masked(inner, key if _SECRET.search(key) else str(name))
+            for name, inner in value.items()
+        }
     if isinstance(value, (list, tuple)):
-        return [_masked(inner) for inner in value]
+        return [_masked(inner, key) for inner in value]
+    if _SECRET.search(key) and value not in (None, "", True, False):
+        return "***"
     if isinstance(value, str):
         value = re.sub(r"(\w+://)[^/@\s]+@", r"\1***@", value)
         return re.sub(r"([?&][\w-]*(?:key|token|secret|password)[\w-]*=)[^&\s]+", r"\1***", value, flags=re.I)
@@ -446,6 +451,8 @@ def _parsed(text: str, kind: str) -> Any:
             raise ValueError(str(error)) from None
         except RecursionError:
             raise ValueError("nested too deeply") from None
+    import yaml  # 15 ms that most audits do not need
+
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -499,21 +506,7 @@ def _imported(name: str, python: str, cwd: str | None) -> Mapping[str, Any]:
         os.close(writing)
         writing = -1
         with process:
-            try:
-                process.wait(timeout=_IMPORT_TIMEOUT)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                raise UsageProblem(f"{name}: importing it took longer than {_IMPORT_TIMEOUT:.0f} s") from None
-        os.set_blocking(reading, False)
-        answer = b""
-        while len(answer) < 4_000_000:
-            try:
-                piece = os.read(reading, 65536)
-            except BlockingIOError:
-                break
-            if not piece:
-                break
-            answer += piece
+            answer = _answer(process, reading, name)
     finally:
         os.close(reading)
         if writing >= 0:
@@ -529,6 +522,22 @@ def _imported(name: str, python: str, cwd: str | None) -> Mapping[str, Any]:
     if not isinstance(got["value"], dict):
         raise UsageProblem(f"{name} is not a dict")
     return dict(got["value"])
+
+
+def _answer(process: subprocess.Popen[bytes], reading: int, name: str) -> bytes:
+    """What the child writes before it ends; a grandchild that keeps the pipe open does not hold us up."""
+    answer = b""
+    end = time.monotonic() + _IMPORT_TIMEOUT
+    while True:
+        ended = process.poll() is not None
+        ready, _, _ = select.select([reading], [], [], 0 if ended else 0.05)
+        piece = os.read(reading, 65536) if ready else b""
+        answer += piece
+        if (ready and not piece) or (ended and not ready):
+            return answer
+        if time.monotonic() > end or len(answer) > 16_000_000:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise UsageProblem(f"{name}: importing it took longer than {_IMPORT_TIMEOUT:.0f} s")
 
 
 def _mapping(raw: Mapping[str, Any], key: str, source: str, name: str | None = None) -> Mapping[str, Any]:

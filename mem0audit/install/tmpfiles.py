@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from mem0audit.core.model import Cleaning
 from mem0audit.install.host import Host, home_of_uid, read_text, resolved, seen_through
-from mem0audit.install.mounts import mount_under
+from mem0audit.install.mounts import covers, mount_under
 
 FOLDERS = (
     "/etc/tmpfiles.d",
@@ -31,6 +31,7 @@ FOLDERS = (
 )
 """Where rules are, the strongest first: of two files with one name only the first counts."""
 
+_MOST_DATABASES = 50
 _CREATES = "dDvqQ"
 _GLOBS = "wexXrRzZtThHaAm"
 _TAKES_PATH = "fFdDvqQpLcbCwexXrR"
@@ -55,6 +56,8 @@ class Rule:
     source: str
     number: int
     line: str
+    says: tuple[str, ...] = ()
+    """Mode, user, group, age and argument, as written."""
 
     @property
     def takes_glob(self) -> bool:
@@ -75,7 +78,7 @@ class Rule:
 def cleaned(path: str, host: Host) -> Cleaning | None:
     """The rule by which systemd-tmpfiles empties or removes `path` of this host, None if none does.
 
-    Emptying at boot comes before cleaning by age. None where systemd does not run (rules that nobody
+    Of an embedded folder also one that takes a database in it. Emptying at boot comes before cleaning by age. None where systemd does not run (rules that nobody
     runs empty nothing), where its service is masked, or where another filesystem is mounted between the
     rule's directory and the path: the cleaning does not cross mounts. A lock on Qdrant's `.lock` does
     not protect: only a lock on the directory itself does.
@@ -88,11 +91,26 @@ def cleaned(path: str, host: Host) -> Cleaning | None:
     except OSError:
         return None
     # The data first; then the link that leads to it (without it the agent starts with an empty store).
-    for place in dict.fromkeys((real, os.path.normpath(path))):
-        found = _at_boot(place, rules, host) or _by_age(place, rules, host)
-        if found is not None:
-            return found
+    literal = os.path.normpath(path)
+    for places in (_databases(real, host) or [real], [literal] if literal != real else []):
+        for look in (_at_boot, _by_age):
+            for place in places:
+                found = look(place, rules, host)
+                if found is not None:
+                    return found
     return None
+
+
+def _databases(folder: str, host: Host) -> list[str]:
+    """The files an embedded store lives by: a rule may be for them, or for a folder between."""
+    found = [f"{folder}/meta.json"] if os.path.isfile(host.at(f"{folder}/meta.json")) else []
+    for base, folders, names in os.walk(host.at(f"{folder}/collection")):
+        folders.sort()
+        if "storage.sqlite" in names:
+            found.append(base[len(host.at(folder)) - len(folder) :] + "/storage.sqlite")
+        if len(found) >= _MOST_DATABASES:
+            break
+    return found
 
 
 def read_rules(host: Host) -> tuple[Rule, ...]:
@@ -143,7 +161,8 @@ def _parse(line: str, source: str, number: int, host: Host) -> Rule | None:
         return None
     argument = fields[6] if len(fields) > 6 and fields[6] != "-" else None
     path = _parents_resolved(os.path.normpath("/" + path.lstrip("/")), kind, host)
-    return Rule(kind, "!" in marks, path, age, argument, source, number, line)
+    says = tuple("" if field == "-" else field for field in [*fields[2:], *[""] * 5][:5])
+    return Rule(kind, "!" in marks, path, age, argument, source, number, line, says)
 
 
 def _fields(line: str, most: int) -> list[str] | None:
@@ -230,14 +249,12 @@ def seconds_of(age: str) -> float | None:
 
 
 def _in_force(rules: Sequence[Rule]) -> Iterator[Rule]:
-    """Without the lines that an earlier one for the same path has made void."""
-    taken: set[tuple[bool, str]] = set()
+    """Without the lines that an earlier one for the same path, with other mode, owner or age, has made void."""
+    taken: dict[tuple[bool, str], tuple[str, ...]] = {}
     for rule in rules:
         if rule.kind in _TAKES_PATH:
-            key = (rule.takes_glob, rule.path)
-            if key in taken:
+            if taken.setdefault((rule.takes_glob, rule.path), rule.says) != rule.says:
                 continue
-            taken.add(key)
         yield rule
 
 
@@ -288,11 +305,13 @@ def _by_age(path: str, rules: Sequence[Rule], host: Host) -> Cleaning | None:
         if place == path and is_file:
             return None
         for rule in here:
-            ruling = _inherited(rule, place, periodic) if rule.kind == "X" and rule.age is None else rule
+            ruling = _inherited(rule, periodic) if rule.kind == "X" and rule.age is None else rule
             if ruling is None or ruling.age is None or rule.kind not in _CREATES + "CexX":
                 continue
             if rule.kind == "C" and not _has_source(rule, host):
                 continue
+            if rule.kind == "x" and rule.path != place:
+                continue  # an x line keeps others out by its stars, but cleans only what it names
             # "~": what lies directly in the directory stays, what lies deeper does not.
             if ruling.age.startswith("~") and is_file and os.path.dirname(path) == place:
                 continue
@@ -303,8 +322,8 @@ def _by_age(path: str, rules: Sequence[Rule], host: Host) -> Cleaning | None:
     return None
 
 
-def _inherited(rule: Rule, place: str, periodic: Sequence[Rule]) -> Rule | None:
-    above = [other for other in periodic if other.kind in _CREATES and other.path in _upwards(place)]
+def _inherited(rule: Rule, periodic: Sequence[Rule]) -> Rule | None:
+    above = [other for other in periodic if other.kind in _CREATES and covers(other.path, rule.path)]
     return max(above, key=lambda other: len(other.path), default=None)
 
 
