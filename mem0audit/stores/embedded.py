@@ -1,0 +1,350 @@
+"""The embedded vector store: qdrant-client's local folder, read without qdrant-client.
+
+The folder holds `meta.json`, `.lock` and `collection/<name>/storage.sqlite` (table `points`, a row a point).
+Opening it with the client would write (see design: looking changes nothing); here meta.json is parsed
+leniently and every storage file is read as a live SQLite file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
+
+from mem0audit.core.model import (
+    BadRow,
+    CollectionInfo,
+    DuplicateRows,
+    FileProblem,
+    KeepPoint,
+    PointId,
+    PointsRead,
+    StoreLayout,
+    VectorFacts,
+)
+from mem0audit.stores import pickles, sqlitefiles
+
+T = TypeVar("T")
+
+STORAGE: Final = "storage.sqlite"
+LEGACY: Final = ("storage.dbm", "storage.dbm.db", "storage.dbm.dat", "storage.dbm.dir", "storage.dbm.pag")
+META_BYTES: Final = 64 << 20
+MAX_NESTING: Final = 8
+"""Folders inside each other under `collection/`: a name with slashes is a nested folder (up to 1.19.1)."""
+
+
+@dataclass(frozen=True)
+class FoundPoint:
+    """One row of one point id. `winner` is the row Qdrant loads (the highest rowid that decodes).
+
+    `problem` says why a row does not decode; then payload is empty and the facts know nothing.
+    """
+
+    rowid: int
+    point_id: PointId
+    payload: Mapping[str, Any]
+    vector: VectorFacts
+    winner: bool
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class EmbeddedStore:
+    """The local folder of qdrant-client (`path` of mem0's vector store configuration)."""
+
+    folder: str
+
+    def layout(self) -> StoreLayout:
+        """The collections that meta.json lists and those that have a folder; never raises."""
+        try:
+            is_folder = stat.S_ISDIR(Path(self.folder).stat().st_mode)
+        except FileNotFoundError:
+            return StoreLayout(self.folder, exists=False)
+        except (OSError, ValueError) as error:
+            return StoreLayout(self.folder, exists=False, problem=_folder_problem(error))
+        if not is_folder:
+            problem = FileProblem("other", "is no folder")
+            return StoreLayout(self.folder, exists=True, problem=problem)
+        listed, aliases, meta_problem = _read_meta(Path(self.folder, "meta.json"))
+        root = Path(self.folder, "collection")
+        try:
+            with os.scandir(self.folder):
+                pass
+            on_disk = dict(_folders(root, "", 0))
+        except OSError as error:
+            return StoreLayout(
+                self.folder, exists=True, meta_problem=meta_problem, problem=_folder_problem(error)
+            )
+        collections = []
+        for name, config in listed.items():
+            inside = _is_inside(name)
+            path = str(root / name if inside else root)
+            kind = on_disk.pop(name, None) if inside else None
+            collections.append(_collection(name, path, config, listed=True, kind=kind))
+        for name, kind in sorted(on_disk.items()):
+            collections.append(_collection(name, str(root / name), {}, listed=False, kind=kind))
+        return StoreLayout(
+            self.folder,
+            exists=True,
+            collections=tuple(collections),
+            aliases=aliases,
+            meta_problem=meta_problem,
+        )
+
+    def points(self, collection: CollectionInfo, keep: KeepPoint[T]) -> PointsRead[T]:
+        """Every point as of one instant, each through `keep` (called in rowid order, once a row; what it
+        returned for rows replaced meanwhile is dropped).
+
+        Of several rows for one normalised id the highest rowid is kept, as qdrant-client 1.20 does; the
+        others are reported. Rows that do not decode are reported and the rest is read. Never raises for
+        what the file is: `file.problem` says what is wrong with it.
+        """
+        made: list[_Points[T]] = []
+
+        def body(reading: sqlitefiles.Reading) -> _Points[T]:
+            points = _Points(pickles.point_decoder(collection.dims), keep)
+            made[:] = [points]
+            sqlitefiles.read_points(reading, points)
+            return points
+
+        state, points = sqlitefiles.read_file(str(Path(collection.path, STORAGE)), body)
+        if points is None:
+            return PointsRead(state, {})
+        return points.result(state)
+
+    def find(self, collection: CollectionInfo, point_id: PointId) -> tuple[FoundPoint, ...]:
+        """All rows of one id, the winner first, then by falling rowid; () where there is none or the file
+        does not read.
+
+        Tried first are the keys that clients store this id under, in any protocol and UUID spelling; where
+        none has it, every row is looked at.
+        """
+        wanted = pickles.normalise_id(point_id)
+
+        def body(reading: sqlitefiles.Reading) -> list[FoundPoint]:
+            if not reading.has_table("points"):
+                return []
+            keys = pickles.candidate_keys(wanted)
+            marks = ",".join("?" * len(keys))
+            rows = reading.all(f"SELECT rowid, id, point FROM points WHERE id IN ({marks})", keys)  # noqa: S608
+            found = [point for row in rows if (point := _found(row, wanted)) is not None]
+            if not found:
+                sink = _Search(wanted)
+                sqlitefiles.read_points(reading, sink)
+                found = sink.found
+            return found
+
+        _, found = sqlitefiles.read_file(str(Path(collection.path, STORAGE)), body, check=False)
+        rows = sorted(found or (), key=lambda point: (point.problem is not None, -point.rowid))
+        return tuple(
+            FoundPoint(
+                row.rowid,
+                row.point_id,
+                row.payload,
+                row.vector,
+                index == 0 and row.problem is None,
+                row.problem,
+            )
+            for index, row in enumerate(rows)
+        )
+
+
+# --- Rows ------------------------------------------------------------------------------------------
+
+
+class _Points(Generic[T]):
+    """Collects what `keep` returns, row by row, in lists side by side: the cheapest that Python has."""
+
+    def __init__(self, decode: Any, keep: KeepPoint[T]) -> None:
+        self.decode = decode
+        self.keep = keep
+        self.rowids: list[int] = []
+        self.ids: list[PointId] = []
+        self.kept: list[T] = []
+        self.bad: list[BadRow] = []
+
+    def take(self, rows: list[Any]) -> None:
+        decode, keep = self.decode, self.keep
+        add_rowid, add_id, add_kept = self.rowids.append, self.ids.append, self.kept.append
+        for rowid, key, blob in rows:
+            try:
+                point_id, payload, facts = decode(blob)
+            except pickles.UnreadablePoint as error:
+                self.bad.append(BadRow(rowid, pickles.decode_key(key), error.reason, error.names))
+                continue
+            add_kept(keep(rowid, point_id, payload, facts))
+            add_id(point_id)
+            add_rowid(rowid)
+
+    def drop(self, rowids: set[int]) -> None:
+        stay = [index for index, rowid in enumerate(self.rowids) if rowid not in rowids]
+        if len(stay) < len(self.rowids):
+            self.rowids = [self.rowids[index] for index in stay]
+            self.ids = [self.ids[index] for index in stay]
+            self.kept = [self.kept[index] for index in stay]
+        self.bad = [row for row in self.bad if row.rowid not in rowids]
+
+    def result(self, state: Any) -> PointsRead[T]:
+        rows = dict(zip(self.ids, self.kept, strict=True))
+        duplicates: tuple[DuplicateRows, ...] = ()
+        if len(rows) < len(self.ids):
+            rows, duplicates = self._without_losers()
+        return PointsRead(
+            state,
+            rows,
+            duplicates,
+            bad=tuple(row for row in self.bad if not row.names),
+            unsafe=tuple(row for row in self.bad if row.names),
+        )
+
+    def _without_losers(self) -> tuple[dict[PointId, T], tuple[DuplicateRows, ...]]:
+        of_id: dict[PointId, list[int]] = {}
+        for index, point_id in enumerate(self.ids):
+            of_id.setdefault(point_id, []).append(index)
+        rows: dict[PointId, T] = {}
+        duplicates = []
+        for point_id, indexes in of_id.items():
+            indexes.sort(key=self.rowids.__getitem__)
+            rows[point_id] = self.kept[indexes[-1]]
+            if len(indexes) > 1:
+                losers = tuple(self.rowids[index] for index in indexes[:-1])
+                duplicates.append(DuplicateRows(point_id, self.rowids[indexes[-1]], losers))
+        return rows, tuple(duplicates)
+
+
+def _found(row: tuple[int, Any, Any], wanted: PointId) -> FoundPoint | None:
+    rowid, key, blob = row
+    try:
+        point_id, payload, facts = pickles.decode_whole(blob)
+    except pickles.UnreadablePoint as error:
+        if pickles.decode_key(key) != wanted:
+            return None
+        reason = f"{error.reason}: {', '.join(error.names)}" if error.names else error.reason
+        return FoundPoint(rowid, wanted, {}, VectorFacts(None, None), winner=False, problem=reason)
+    if point_id != wanted:
+        return None
+    return FoundPoint(rowid, point_id, payload, facts, winner=False)
+
+
+class _Search:
+    """Keeps the rows of one id out of all."""
+
+    def __init__(self, wanted: PointId) -> None:
+        self.wanted = wanted
+        self.found: list[FoundPoint] = []
+
+    def take(self, rows: list[Any]) -> None:
+        self.found += [point for row in rows if (point := _found(row, self.wanted)) is not None]
+
+    def drop(self, rowids: set[int]) -> None:
+        self.found = [point for point in self.found if point.rowid not in rowids]
+
+
+# --- Layout ----------------------------------------------------------------------------------------
+
+
+def _folder_problem(error: Exception) -> FileProblem:
+    if isinstance(error, PermissionError):
+        return FileProblem("permission", "permission denied")
+    if isinstance(error, OSError):
+        if error.errno == 40:  # ELOOP
+            return FileProblem("link-loop", "symbolic links that lead in a circle")
+        return FileProblem("other", error.strerror or "cannot be read")
+    return FileProblem("other", "no possible file name")
+
+
+def _is_inside(name: str) -> bool:
+    """Whether a collection's name is a folder under `collection/`: no path is built from other data."""
+    parts = name.split("/")
+    return bool(name) and "\0" not in name and not any(part in ("", ".", "..") for part in parts)
+
+
+def _folders(root: Path, prefix: str, depth: int) -> Iterator[tuple[str, str]]:
+    """(name, "sqlite" or "legacy") of every folder under `collection/` that has a storage file."""
+    if depth > MAX_NESTING:
+        return
+    try:
+        with os.scandir(root) as entries:
+            names = sorted((entry.name, entry.is_dir()) for entry in entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError:
+        if depth == 0:
+            raise
+        return
+    plain = {name for name, is_folder in names if not is_folder}
+    if prefix and STORAGE in plain | {name for name, is_folder in names if is_folder and name == STORAGE}:
+        yield prefix, "sqlite"
+    elif prefix and plain.intersection(LEGACY):
+        yield prefix, "legacy"
+    for name, is_folder in names:
+        if is_folder and name != STORAGE:
+            yield from _folders(root / name, f"{prefix}/{name}" if prefix else name, depth + 1)
+
+
+def _read_meta(path: Path) -> tuple[dict[str, Any], dict[str, str], str | None]:
+    """Collections with their configuration, aliases, and what is wrong with meta.json (None: nothing)."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(META_BYTES + 1)
+    except FileNotFoundError:
+        return {}, {}, "missing"
+    except PermissionError:
+        return {}, {}, "permission denied"
+    except OSError as error:
+        return {}, {}, error.strerror or "cannot be read"
+    if len(raw) > META_BYTES:
+        return {}, {}, f"larger than {META_BYTES >> 20} MB"
+    if not raw.strip():
+        return {}, {}, "not JSON: no content"
+    try:
+        meta = json.loads(raw)
+    except json.JSONDecodeError as error:
+        return {}, {}, f"not JSON: {error.msg} at line {error.lineno} column {error.colno}"
+    except (UnicodeDecodeError, ValueError):
+        return {}, {}, "not JSON: not UTF-8 text"
+    except RecursionError:
+        return {}, {}, "not JSON: nested too deep"
+    if not isinstance(meta, dict) or not isinstance(meta.get("collections"), dict):
+        return {}, {}, "not as qdrant-client writes it: no collections"
+    aliases = meta.get("aliases")
+    pairs = aliases.items() if isinstance(aliases, dict) else ()
+    return meta["collections"], {a: c for a, c in pairs if isinstance(c, str)}, None
+
+
+def _collection(name: str, path: str, config: Any, *, listed: bool, kind: str | None) -> CollectionInfo:
+    config = config if isinstance(config, dict) else {}
+    vectors = config.get("vectors")
+    sparse = config.get("sparse_vectors")
+    return CollectionInfo(
+        name=name,
+        path=path,
+        dims=_dims(vectors),
+        listed=listed,
+        has_folder=kind is not None,
+        keyword_slot=isinstance(sparse, dict) and "bm25" in sparse,
+        config_keys=tuple(_paths(config, "", 0)),
+        legacy=kind == "legacy",
+    )
+
+
+def _dims(vectors: Any) -> int | None:
+    """The unnamed vector's size: `vectors` is its parameters, or a dict of named ones."""
+    if not isinstance(vectors, dict):
+        return None
+    size = vectors.get("size")
+    if size is None and isinstance(vectors.get(""), dict):
+        size = vectors[""].get("size")
+    return size if type(size) is int and 0 < size <= 1 << 24 else None
+
+
+def _paths(config: dict[str, Any], prefix: str, depth: int) -> Iterator[str]:
+    for key, value in config.items():
+        path = f"{prefix}{key}"
+        yield path
+        if isinstance(value, dict) and depth < 4:
+            yield from _paths(value, f"{path}.", depth + 1)

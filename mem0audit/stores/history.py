@@ -1,0 +1,401 @@
+"""mem0's change log: `history.db`, read without mem0 and without holding its writer up.
+
+Three schemas exist (all with `id TEXT PRIMARY KEY`, so that every table has rowids): 7 columns up to mem0
+0.0.9, 9 up to 0.1.99, 10 since 0.1.100. Rows are read in rowid order, the order of writing in every version
+and through every migration; their time strings do not give it.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+from mem0audit.core.errors import CouldNotRead
+from mem0audit.core.model import (
+    FileProblem,
+    FileState,
+    HistoryFile,
+    HistoryRow,
+    MessageScope,
+    RowSink,
+    StrandedTable,
+)
+from mem0audit.stores import sqlitefiles
+from mem0audit.stores.sqlitefiles import Changed, ReadFailed, Reading, quoted
+
+S = TypeVar("S", bound=RowSink)
+T = TypeVar("T")
+
+_SEVEN: Final = frozenset(("id", "memory_id", "prev_value", "new_value", "event", "timestamp", "is_deleted"))
+_NINE: Final = frozenset(
+    (
+        "id",
+        "memory_id",
+        "old_memory",
+        "new_memory",
+        "new_value",
+        "event",
+        "created_at",
+        "updated_at",
+        "is_deleted",
+    )
+)
+_TEN: Final = (_NINE - {"new_value"}) | {"actor_id", "role"}
+_STRANDED: Final = ("history_old", "old_history")
+_FIELDS: Final = HistoryRow._fields[1:]
+# Where a 7-column log keeps what later ones call otherwise (mem0 0.0.10 migrates it the same way).
+_OLDER_NAMES: Final = {
+    "old_memory": "prev_value",
+    "new_memory": "new_value",
+    "created_at": "timestamp",
+    "updated_at": "timestamp",
+}
+_NEEDED: Final = frozenset(("id", "memory_id", "event"))
+PAGE_ROWS: Final = 2_000
+
+
+def _lenient(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def _columns(reading: Reading, table: str) -> tuple[str, ...]:
+    return tuple(str(row[1]) for row in reading.all(f"PRAGMA table_info({quoted(table)})"))
+
+
+def _schema(columns: tuple[str, ...]) -> str:
+    for known, name in ((_SEVEN, "7 columns"), (_NINE, "9 columns"), (_TEN, "10 columns")):
+        if set(columns) == known:
+            return name
+    return "other"
+
+
+def _row_sql(columns: tuple[str, ...]) -> str:
+    """SELECT list of a HistoryRow for a table with these columns; NULL for what it lacks."""
+    there = set(columns)
+    if not there >= _NEEDED:
+        raise ReadFailed("no-table", "its history table lacks columns that every mem0 writes")
+    older = _OLDER_NAMES if "old_memory" not in there and "new_memory" not in there else {}
+    picked = []
+    for field in _FIELDS:
+        name = field if field in there else older.get(field, "")
+        picked.append(quoted(name) if name in there else "NULL")
+    return f"SELECT rowid, {', '.join(picked)} FROM history"  # noqa: S608
+
+
+def _page(reading: Reading, sql: str, args: tuple[Any, ...]) -> tuple[list[Any], bool]:
+    """A page; texts that are not UTF-8 are read with surrogate escapes instead of an error."""
+    try:
+        return reading.page(sql, args)
+    except sqlite3.OperationalError as error:
+        if "decode" not in str(error):
+            raise
+    reading.connection.text_factory = _lenient
+    try:
+        return reading.page(sql, args)
+    finally:
+        reading.connection.text_factory = str
+
+
+def _pages(reading: Reading, select: str, take: Callable[[list[Any]], None], last: int = -(1 << 63)) -> int:
+    """All rows of a SELECT whose first column is rowid, by pages in rowid order; the last rowid seen."""
+    sql = f"{select} WHERE rowid > ? ORDER BY rowid LIMIT {PAGE_ROWS}"
+    while True:
+        rows, whole = _page(reading, sql, (last,))
+        if rows:
+            take(rows)
+            last = rows[-1][0]
+        if whole and len(rows) < PAGE_ROWS:
+            return last
+
+
+def _require_history(reading: Reading) -> tuple[str, ...]:
+    if not reading.has_table("history"):
+        raise ReadFailed("no-table", "has no table history")
+    return _columns(reading, "history")
+
+
+# --- What the file is ------------------------------------------------------------------------------
+
+
+def read_history_file(path: str) -> HistoryFile:
+    """What a `history.db` is, apart from its rows; never raises for what the file is.
+
+    `create_statements` holds the exact SQL of everything in the schema, `tables` the row count of every
+    table (None where counting takes longer than a reader may). Where there is no history table the
+    file's problem is "no-table" and the other fields still tell what was found.
+    """
+    made: list[HistoryFile] = []
+
+    def body(reading: Reading) -> HistoryFile:
+        found = _describe(reading)
+        made[:] = [found]
+        return found
+
+    state, found = sqlitefiles.read_file(path, body)
+    if found is None:
+        return HistoryFile(state)
+    return HistoryFile(
+        file=state,
+        schema=found.schema,
+        columns=found.columns,
+        tables=found.tables,
+        create_statements=found.create_statements,
+        stranded=found.stranded,
+        message_scopes=found.message_scopes,
+        first_row_id=found.first_row_id,
+    )
+
+
+def _describe(reading: Reading) -> HistoryFile:
+    reading.connection.text_factory = _lenient
+    entries = reading.all("SELECT type, name, sql FROM sqlite_master ORDER BY rowid")
+    statements = {str(name): str(sql) for _, name, sql in entries if sql is not None}
+    ordinary = [
+        str(name)
+        for kind, name, sql in entries
+        if kind == "table" and not str(name).startswith("sqlite_") and "virtual" not in str(sql)[:20].lower()
+    ]
+    tables = {name: _count(reading, name) for name in ordinary}
+    columns: tuple[str, ...] = ()
+    first = None
+    if "history" in tables:
+        columns = _columns(reading, "history")
+        try:
+            first = reading.one("SELECT id FROM history ORDER BY rowid LIMIT 1")
+        except sqlite3.DatabaseError as error:
+            reading.problem = sqlitefiles.problem_of(error, reading.path)
+        if tables["history"] is None and reading.problem is None:
+            reading.problem = FileProblem("damaged", "the history table cannot be counted")
+    else:
+        reading.problem = FileProblem("no-table", "has no table history")
+    stranded = tuple(
+        table for name in _STRANDED if name in tables and (table := _stranded(reading, name, tables[name]))
+    )
+    return HistoryFile(
+        file=FileState(reading.path),
+        schema=_schema(columns) if columns else None,
+        columns=columns,
+        tables=tables,
+        create_statements=statements,
+        stranded=stranded,
+        message_scopes=_message_scopes(reading) if "messages" in tables else (),
+        first_row_id=None if first is None else str(first),
+    )
+
+
+def _count(reading: Reading, table: str) -> int | None:
+    try:
+        return int(reading.one(f"SELECT count(*) FROM {quoted(table)}"))  # noqa: S608
+    except sqlite3.DatabaseError:
+        return None
+
+
+def _stranded(reading: Reading, name: str, rows: int | None) -> StrandedTable | None:
+    columns = _columns(reading, name)
+    if "id" not in columns:
+        return None
+    has_history = reading.has_table("history") and "id" in _columns(reading, "history")
+    memory = '"memory_id"' if "memory_id" in columns else "NULL"
+    # A column of our own says it, so that a page of rows that all match is no endless search.
+    lacks = "NOT EXISTS (SELECT 1 FROM history h WHERE h.id = o.id)" if has_history else "1"
+    missing = 0
+    memory_ids: set[str] = set()
+
+    def take(page: list[Any]) -> None:
+        nonlocal missing
+        for _, memory_id, is_missing in page:
+            if is_missing:
+                missing += 1
+                if memory_id is not None:
+                    memory_ids.add(str(memory_id))
+
+    select = f"SELECT rowid, {memory}, {lacks} FROM {quoted(name)} o"  # noqa: S608
+    try:
+        _pages(reading, select, take)
+    except sqlite3.DatabaseError as error:
+        reading.problem = reading.problem or sqlitefiles.problem_of(error, reading.path)
+    return StrandedTable(name, missing if rows is None else rows, missing, frozenset(memory_ids))
+
+
+def _message_scopes(reading: Reading) -> tuple[MessageScope, ...]:
+    if "session_scope" not in _columns(reading, "messages"):
+        return ()
+    scopes: Counter[str] = Counter()
+
+    def take(page: list[Any]) -> None:
+        scopes.update("" if scope is None else str(scope) for _, scope in page)
+
+    try:
+        _pages(reading, "SELECT rowid, session_scope FROM messages", take)
+    except sqlite3.DatabaseError as error:
+        reading.problem = reading.problem or sqlitefiles.problem_of(error, reading.path)
+    return tuple(MessageScope(scope, count) for scope, count in sorted(scopes.items()))
+
+
+# --- The rows --------------------------------------------------------------------------------------
+
+
+def read_rows(path: str, start: Callable[[], S]) -> tuple[FileState, S | None]:
+    """Every history row as of one instant, in rowid order, through a sink that `start` makes.
+
+    The log only grows, so that pages are handed on as they are read; a closing look finds it unchanged or
+    fetches what came since. Where it turns out to have been changed otherwise (mem0's `reset()`, a migration,
+    a redaction), `start` is called again for a new sink, at most three times in all. Columns that an older
+    schema lacks are None; a value can be of any SQLite type, and a text that is not UTF-8 has surrogate
+    escapes. Of a damaged table the rows that read are handed on and `problem` is "damaged". The sink is None
+    where nothing could be read. (`integrity` is read_history_file's to say: it would double the time here.)
+    """
+
+    def body(reading: Reading) -> S:
+        columns = _require_history(reading)
+        sink = start()
+        _stream(reading, _row_sql(columns), sink)
+        return sink
+
+    return sqlitefiles.read_file(path, body, check=False)
+
+
+def _stream(reading: Reading, select: str, sink: RowSink) -> None:
+    schema, changes = reading.schema_count(), reading.change_count()
+    make = HistoryRow._make
+    count = 0
+    ends: list[Any] = []
+
+    def take(page: list[Any]) -> None:
+        nonlocal count
+        if not ends:
+            ends.append(page[0][:2])
+        ends[1:] = [page[-1][:2]]
+        count += len(page)
+        sink.rows(list(map(make, page)))
+
+    try:
+        last = _pages(reading, select, take)
+    except sqlite3.DatabaseError as error:
+        problem = sqlitefiles.problem_of(error, reading.path)
+        if problem.kind != "damaged":
+            raise
+        count += _salvage(reading, select, ends[-1][0] if ends else -(1 << 63), sink)
+        reading.problem = FileProblem("damaged", f"{count} history rows read, the rest is damaged")
+        return
+    reading.connection.text_factory = _lenient
+    try:
+        for attempt in range(sqlitefiles.ATTEMPTS):
+            fresh = []
+            with reading.transaction(sqlitefiles.CLOSING_S):
+                if reading.schema_count() != schema:
+                    raise Changed
+                if reading.change_count() == changes:
+                    _compare_count(reading, count)
+                    return
+                sql = f"{select} WHERE rowid > ? ORDER BY rowid LIMIT {PAGE_ROWS}"
+                fresh = reading.all(sql, (last,))
+                if len(fresh) < PAGE_ROWS or attempt == sqlitefiles.ATTEMPTS - 1:
+                    there = int(reading.one("SELECT count(*) FROM history"))
+                    for rowid, row_id in ends:
+                        if reading.one("SELECT id FROM history WHERE rowid = ?", (rowid,)) != row_id:
+                            raise Changed
+                    if there != count + len(fresh):
+                        raise Changed
+            if fresh:
+                take(fresh)
+            if len(fresh) < PAGE_ROWS:
+                return
+            last = _pages(reading, select, take, fresh[-1][0])
+        raise Changed
+    finally:
+        reading.connection.text_factory = str
+
+
+def _compare_count(reading: Reading, count: int) -> None:
+    """The table's own rows and its index agree in number, else the file is damaged."""
+    indexed = int(reading.one("SELECT count(*) FROM history"))
+    if indexed != count:
+        detail = f"the history table holds {count} rows, its index {indexed}"
+        reading.problem = FileProblem("damaged", detail)
+
+
+def _salvage(reading: Reading, select: str, last: int, sink: RowSink) -> int:
+    """Rows after `last` one by one, in rowid order, over what does not read; how many there were."""
+    reading.connection.text_factory = _lenient
+    rows: list[HistoryRow] = []
+    for rowid in sqlitefiles.surviving_rowids(reading, "history", "id", last):
+        with suppress(sqlite3.DatabaseError):
+            rows += [HistoryRow._make(row) for row in reading.all(f"{select} WHERE rowid = ?", (rowid,))]
+    if rows:
+        sink.rows(rows)
+    return len(rows)
+
+
+# --- Questions -------------------------------------------------------------------------------------
+
+
+def _ask(path: str, body: Callable[[Reading], T]) -> T:
+    """The answer, or CouldNotRead naming the file and the cause."""
+    state, answer = sqlitefiles.read_file(path, body, check=False)
+    if answer is None:
+        detail = state.problem.detail if state.problem else "cannot be read"
+        raise CouldNotRead(f"{os.fsdecode(os.fsencode(path))}: {detail}")
+    return answer
+
+
+def rows_of(path: str, memory_ids: Collection[str]) -> tuple[HistoryRow, ...]:
+    """The history rows of these memories, in rowid order. Raises CouldNotRead."""
+    wanted = frozenset(memory_ids)
+
+    def body(reading: Reading) -> tuple[HistoryRow, ...]:
+        select = _row_sql(_require_history(reading))
+        rowids: list[int] = []
+        # The memory's id stands before the long texts in a row: this scan does not read those.
+        _pages(
+            reading,
+            "SELECT rowid, memory_id FROM history",
+            lambda page: rowids.extend(rowid for rowid, memory_id in page if memory_id in wanted),
+        )
+        reading.connection.text_factory = _lenient
+        found: list[Any] = []
+        for rowid in rowids:
+            found += reading.all(f"{select} WHERE rowid = ?", (rowid,))
+        return tuple(map(HistoryRow._make, found))
+
+    return _ask(path, body)
+
+
+def newest(path: str, count: int) -> tuple[HistoryRow, ...]:
+    """The `count` rows written last, newest first. Raises CouldNotRead."""
+
+    def body(reading: Reading) -> tuple[HistoryRow, ...]:
+        select = _row_sql(_require_history(reading))
+        found: list[Any] = []
+        below = (1 << 63) - 1
+        while len(found) < count:
+            sql = f"{select} WHERE rowid <= ? ORDER BY rowid DESC LIMIT ?"
+            rows, whole = _page(reading, sql, (below, count - len(found)))
+            found += rows
+            if whole or not rows:
+                break
+            below = rows[-1][0] - 1
+        return tuple(map(HistoryRow._make, found))
+
+    return _ask(path, body)
+
+
+def event_counts(path: str) -> dict[str, int]:
+    """How many rows each event has, most frequent first; an event that is NULL counts as "". Raises
+    CouldNotRead."""
+
+    def body(reading: Reading) -> dict[str, int]:
+        _row_sql(_require_history(reading))
+        events: Counter[str] = Counter()
+
+        def take(page: Sequence[Any]) -> None:
+            events.update("" if event is None else str(event) for _, event in page)
+
+        _pages(reading, "SELECT rowid, event FROM history", take)
+        return dict(events.most_common())
+
+    return _ask(path, body)

@@ -1,0 +1,545 @@
+"""Live SQLite files, read without changing a byte and without holding their writer up.
+
+The journal mode is read from the header before SQLite opens anything, since a WAL file opened read-only
+leaves files behind (measured, SQLite 3.40):
+
+| file | beside it | way |
+|---|---|---|
+| rollback journal | nothing, or the journal of a living writer | `mode=ro` |
+| rollback journal | a hot journal (its writer died) | a scratch copy of both, rolled back there |
+| WAL | `-wal` and `-shm` | `mode=ro&readonly_shm=1` |
+| WAL | no `-wal` | `immutable=1`, and a stat before and after |
+| WAL | `-wal` alone | a scratch copy of both |
+
+Every statement runs against a deadline; a read transaction never lasts longer than HOLD_S, the one that closes
+a paged read no longer than CLOSING_S.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol, TypeVar
+from urllib.parse import quote
+
+from mem0audit.core.model import FileProblem, FileState
+from mem0audit.stores import files
+
+T = TypeVar("T")
+
+HOLD_S: Final = 0.5
+"""The longest read transaction, seconds. SQLite's writers in Python give up after 5."""
+CLOSING_S: Final = 1.0
+PAGE_S: Final = 0.05
+"""How long one page is fetched for: short enough that a writer never notices."""
+INTEGRITY_S: Final = 0.4
+INTEGRITY_BYTES: Final = 64 << 20
+"""Above this size the check would not end in time (about 0.5 GB a second, warm), and is not begun."""
+BUSY_S: Final = 15.0
+ATTEMPTS: Final = 3
+_MAGIC: Final = b"SQLite format 3\x00"
+_PROGRESS_STEPS: Final = 20_000
+
+
+class ReadFailed(Exception):
+    """The file cannot be read (further); `problem` says why."""
+
+    def __init__(self, kind: str, detail: str) -> None:
+        super().__init__(detail)
+        self.problem = FileProblem(kind, detail)
+
+
+class Changed(Exception):
+    """The file or table became another one while it was read: begin again."""
+
+
+class Reading:
+    """One open file. Statements go through it, so that each has a deadline and holds are measured."""
+
+    def __init__(
+        self, path: str, journal_mode: Literal["rollback", "wal"], way: str, connection: Any
+    ) -> None:
+        self.path = path
+        self.journal_mode = journal_mode
+        self.way = way
+        self.longest_hold_s = 0.0
+        self.problem: FileProblem | None = None
+        self.connection: sqlite3.Connection = connection
+        self._deadline = 0.0
+        self._begun: float | None = None
+        connection.set_progress_handler(self._late, _PROGRESS_STEPS)
+
+    def _late(self) -> bool:
+        return time.perf_counter() > self._deadline
+
+    def page(self, sql: str, args: tuple[Any, ...] = (), seconds: float = PAGE_S) -> tuple[list[Any], bool]:
+        """Rows fetched in one short read transaction, and whether that was all of them."""
+        rows: list[Any] = []
+        begun = time.perf_counter()
+        self._deadline = begun + HOLD_S
+        with closing(self.connection.cursor()) as cursor:
+            cursor.execute(sql, args)
+            fetch, now, stop = cursor.fetchmany, time.perf_counter, begun + seconds
+            whole = False
+            while now() < stop:
+                some = fetch(16)
+                rows += some
+                if len(some) < 16:
+                    whole = True
+                    break
+        self._held(begun)
+        return rows, whole
+
+    def all(self, sql: str, args: tuple[Any, ...] = ()) -> list[Any]:
+        """All rows of one statement that must end within HOLD_S (the transaction's time, if one is open)."""
+        begun = time.perf_counter()
+        if self._begun is None:
+            self._deadline = begun + HOLD_S
+        rows = self.connection.execute(sql, args).fetchall()
+        if self._begun is None:
+            self._held(begun)
+        return rows
+
+    def one(self, sql: str, args: tuple[Any, ...] = ()) -> Any:
+        """The first column of the first row, None without a row."""
+        rows = self.all(sql, args)
+        return rows[0][0] if rows else None
+
+    @contextmanager
+    def transaction(self, seconds: float = CLOSING_S) -> Iterator[None]:
+        """One read transaction of at most that long: what is read within is of one instant."""
+        begun = time.perf_counter()
+        self.connection.execute("BEGIN")
+        self._begun = begun
+        self._deadline = begun + seconds
+        try:
+            # The lock is taken by the first read, not by BEGIN; until then nothing is held.
+            self.connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
+            self._begun = begun = time.perf_counter()
+            self._deadline = begun + seconds
+            yield
+        finally:
+            self._begun = None
+            self._deadline = time.perf_counter() + HOLD_S
+            if self.connection.in_transaction:
+                self.connection.execute("ROLLBACK")
+            self._held(begun)
+
+    def extend_deadline(self) -> None:
+        """The next statement may take HOLD_S."""
+        self._deadline = time.perf_counter() + HOLD_S
+
+    def _held(self, begun: float) -> None:
+        self.longest_hold_s = max(self.longest_hold_s, time.perf_counter() - begun)
+
+    def change_count(self) -> int:
+        """A number that another connection's commit changes (`PRAGMA data_version`)."""
+        return int(self.one("PRAGMA data_version"))
+
+    def schema_count(self) -> int:
+        """A number that every change of the schema, and VACUUM, changes."""
+        return int(self.one("PRAGMA schema_version"))
+
+    def has_table(self, name: str) -> bool:
+        """Whether there is such an ordinary table (a view of that name is none)."""
+        sql = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ? AND rootpage > 0"
+        return bool(self.all(sql, (name,)))
+
+    def integrity(self, size_bytes: int) -> tuple[str, ...] | None:
+        """Lines of `integrity_check` other than "ok", at most 20; None where it did not end in time."""
+        if size_bytes > INTEGRITY_BYTES:
+            return None
+        begun = time.perf_counter()
+        self._deadline = begun + INTEGRITY_S
+        try:
+            lines = self.connection.execute("PRAGMA integrity_check(20)").fetchall()
+        except sqlite3.OperationalError as error:
+            return None if "interrupted" in str(error) else (problem_of(error, self.path).detail,)
+        except sqlite3.DatabaseError as error:
+            return (problem_of(error, self.path).detail,)
+        finally:
+            self._held(begun)
+        return tuple(str(line) for (line,) in lines if line != "ok")
+
+
+# --- What a path is --------------------------------------------------------------------------------
+
+
+def _os_problem(error: OSError, path: str) -> ReadFailed:
+    if isinstance(error, FileNotFoundError):
+        detail = "the link leads nowhere" if Path(path).is_symlink() else "does not exist"
+        return ReadFailed("missing", detail)
+    if isinstance(error, NotADirectoryError):
+        return ReadFailed("missing", "a parent of it is no folder")
+    if isinstance(error, PermissionError):
+        return ReadFailed("permission", "permission denied")
+    if error.errno == 40:  # ELOOP
+        return ReadFailed("link-loop", "symbolic links that lead in a circle")
+    return ReadFailed("other", error.strerror or "cannot be read")
+
+
+def _stat(path: str) -> os.stat_result:
+    try:
+        return Path(path).stat()
+    except OSError as error:
+        raise _os_problem(error, path) from None
+    except ValueError:
+        raise ReadFailed("other", "no possible file name") from None
+
+
+def _header(path: str, found: os.stat_result) -> bytes:
+    """The first 100 bytes, once everything that is plainly no database is out of the way."""
+    if stat.S_ISDIR(found.st_mode):
+        raise ReadFailed("folder", "is a folder")
+    if not stat.S_ISREG(found.st_mode):
+        raise ReadFailed("other", "is no regular file")
+    if found.st_size == 0:
+        raise ReadFailed("empty", "has no bytes")
+    try:
+        descriptor = files.open_source(path)
+        try:
+            header = os.pread(descriptor, 100, 0)
+        finally:
+            files.close_source(descriptor)
+    except OSError as error:
+        raise _os_problem(error, path) from None
+    if not header.startswith(_MAGIC):
+        if not header.strip(b"\0"):
+            raise ReadFailed("damaged", "begins with zero bytes")
+        raise ReadFailed("not-sqlite", "is no SQLite file")
+    if len(header) < 100:
+        raise ReadFailed("damaged", f"cut off after {len(header)} bytes")
+    return header
+
+
+def problem_of(error: sqlite3.Error, path: str) -> FileProblem:
+    """What an SQLite error means, in a line without any text from the file."""
+    text = str(error)
+    for part, kind, detail in (
+        ("file is not a database", "not-sqlite", "is no SQLite file"),
+        ("malformed", "damaged", "the database is damaged"),
+        ("no such table", "no-table", "lacks the table"),
+        ("no such column", "no-table", "its table lacks a column"),
+        ("locked", "busy", "locked by its writer for too long"),
+        ("interrupted", "busy", "could not be read within the time a reader may take"),
+        ("disk I/O error", "damaged", "reading it gives input/output errors"),
+        ("unsupported file format", "not-sqlite", "a format this SQLite does not know"),
+        ("readonly database", "other", "a hot journal that could not be copied"),
+    ):
+        if part in text:
+            return FileProblem(kind, detail)
+    if "unable to open" in text:
+        try:
+            found = Path(path).stat()
+        except OSError as problem:
+            return _os_problem(problem, path).problem
+        if not os.access(path, os.R_OK):
+            return FileProblem("permission", "permission denied")
+        return (
+            FileProblem("folder", "is a folder")
+            if stat.S_ISDIR(found.st_mode)
+            else FileProblem("other", "cannot be opened")
+        )
+    return FileProblem("other", f"SQLite: {type(error).__name__}")
+
+
+# --- Opening ---------------------------------------------------------------------------------------
+
+
+def _uri(path: str, query: str) -> str:
+    """A URI for any path: blanks, `%`, `?`, `#`, and names that are not UTF-8."""
+    return f"file://{quote(os.fsencode(Path(path).absolute()))}?{query}"
+
+
+def _connect(path: str, query: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(_uri(path, query), uri=True, timeout=BUSY_S, isolation_level=None)
+    try:
+        connection.execute("PRAGMA query_only = 1")
+        connection.execute("PRAGMA trusted_schema = 0")
+        connection.execute("PRAGMA cell_size_check = 1")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _mark(path: str) -> tuple[int, int, int, int] | None:
+    """What changes when a file is written or replaced; None where it is not there."""
+    try:
+        found = Path(path).stat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _os_problem(error, path) from None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _scratch_copy(stack: ExitStack, path: str, beside: str) -> str:
+    """The file and the journal beside it, copied together; raises Changed when they moved meanwhile."""
+    before = _mark(path), _mark(path + beside)
+    newest = max(mark[3] for mark in before if mark is not None) if any(before) else 0
+    if time.time_ns() - newest < 50_000_000:
+        time.sleep(0.05)  # a change within the clock's grain of the last would not show
+        if (_mark(path), _mark(path + beside)) != before:
+            raise Changed
+    folder = stack.enter_context(files.scratch_folder())
+    copy = folder / "copy.db"
+    try:
+        files.copy_into(path, copy)
+        files.copy_into(path + beside, folder / f"copy.db{beside}")
+    except FileNotFoundError:
+        raise Changed from None
+    except OSError as error:
+        raise ReadFailed("other", f"could not be copied for reading: {error.strerror}") from None
+    if (_mark(path), _mark(path + beside)) != before:
+        raise Changed
+    return str(copy)
+
+
+@contextmanager
+def _opened(path: str, found: os.stat_result, hot: bool) -> Iterator[Reading]:
+    """The file open for reading, in the way its header and the files beside it ask for."""
+    header = _header(path, found)
+    journal_mode: Literal["rollback", "wal"] = "wal" if 2 in header[18:20] else "rollback"
+    target, query, way = path, "mode=ro", "read-only"
+    before = None
+    with ExitStack() as stack:
+        if journal_mode == "wal":
+            wal, shm = _mark(path + "-wal"), _mark(path + "-shm")
+            if wal is None:
+                query, way, before = "mode=ro&immutable=1", "immutable", _mark(path)
+            elif shm is None:
+                target, query, way = _scratch_copy(stack, path, "-wal"), "mode=rw", "scratch copy"
+            else:
+                query, way = "mode=ro&readonly_shm=1", "readonly-shm"
+        elif hot:
+            target, query, way = _scratch_copy(stack, path, "-journal"), "mode=rw", "scratch copy"
+        connection = stack.enter_context(closing(_connect(target, query)))
+        yield Reading(path, journal_mode, way, connection)
+        if before is not None and (_mark(path) != before or _mark(path + "-wal") is not None):
+            raise Changed
+
+
+def read_file(path: str, body: Callable[[Reading], T], check: bool = True) -> tuple[FileState, T | None]:
+    """Open a live SQLite file, run `body` on it, and say how the file was found.
+
+    `body` is run again, at most three times, when the file was replaced, renamed or rebuilt meanwhile. It may
+    set `problem` on the reading it gets and still return what did read. Its result is None where nothing
+    read. `check` asks for `integrity_check` (time-bounded) and the free pages. Never raises for what the file
+    is or does: every failure is `FileState.problem`.
+    """
+    hot = False
+    size = 0
+    mode: Literal["rollback", "wal"] | None = None
+    attempts = 0
+    problem = FileProblem("gone", "was replaced again and again while it was read")
+    while attempts < ATTEMPTS:
+        attempts += 1
+        try:
+            found = _stat(path)
+            size = found.st_size
+            with _opened(path, found, hot) as reading:
+                mode = reading.journal_mode
+                value = body(reading)
+                problem_found = reading.problem
+                integrity = reading.integrity(size) if check else None
+                free = _free_pages(reading) if check else None
+            now = _stat(path)
+            if not os.path.samestat(found, now):
+                raise Changed
+            return (
+                FileState(
+                    path=path,
+                    size_bytes=size,
+                    journal_mode=mode,
+                    way=reading.way,
+                    hot_journal=hot,
+                    integrity=integrity,
+                    problem=problem_found,
+                    longest_hold_s=0.0 if reading.way == "scratch copy" else reading.longest_hold_s,
+                    free_pages=free,
+                ),
+                value,
+            )
+        except Changed:
+            continue
+        except ReadFailed as error:
+            problem = error.problem
+        except sqlite3.Error as error:
+            if "readonly database" in str(error) and not hot and Path(path + "-journal").exists():
+                hot = True
+                attempts -= 1
+                continue
+            problem = problem_of(error, path)
+        except MemoryError:
+            problem = FileProblem("other", "not enough memory to read it")
+        if problem.kind == "missing" and attempts < ATTEMPTS and attempts > 1:
+            continue  # between two names of a file being replaced
+        break
+    return FileState(path=path, size_bytes=size, journal_mode=mode, hot_journal=hot, problem=problem), None
+
+
+def _free_pages(reading: Reading) -> int | None:
+    try:
+        return int(reading.one("PRAGMA freelist_count"))
+    except sqlite3.Error:
+        return None
+
+
+# --- Paged reading ---------------------------------------------------------------------------------
+
+PAGE_BYTES: Final = 1 << 20
+"""What one page of rows should weigh: small enough to be decoded while still in the processor's cache."""
+TAIL: Final = 256
+"""The newest rows, read again at the closing instant: only their rowids can have been given out twice."""
+
+
+class PageSink(Protocol):
+    """Takes (rowid, key, blob) rows as they come, and gives some back."""
+
+    def take(self, rows: list[Any]) -> None:
+        """More rows."""
+        ...
+
+    def drop(self, rowids: set[int]) -> None:
+        """Rows taken before that are not, or not as they were, at the closing instant."""
+        ...
+
+
+def read_points(reading: Reading, sink: PageSink) -> None:
+    """Every row of `points (id TEXT PRIMARY KEY, point BLOB)` as of one instant, in rowid order.
+
+    Pages in rowid order, each in a read transaction of its own. INSERT OR REPLACE gives its row a rowid above
+    every row present, so that one closing look settles it: `data_version` unchanged means that nothing was
+    written meanwhile; else one scan of (rowid, id) over the covering index says which rows went and which
+    came, and the newest rows are read again, since a rowid is used again after the newest row went.
+    Raises Changed when the table became another one. A damaged table gives what still reads, and the
+    reading's `problem` says how much.
+    """
+    if not reading.has_table("points"):
+        raise ReadFailed("no-table", "has no table points")
+    schema, changes = reading.schema_count(), reading.change_count()
+    seen: dict[int, Any] = {}
+    limit = 64
+    try:
+        rows_there = int(reading.one("SELECT count(*) FROM points"))
+        bytes_there = int(reading.one("PRAGMA page_count")) * int(reading.one("PRAGMA page_size"))
+        limit = max(32, min(4096, PAGE_BYTES // (bytes_there // max(rows_there, 1) + 1)))
+    except sqlite3.DatabaseError as error:
+        if not _is_damage(error):
+            raise
+    last = -(1 << 63)
+    sql = "SELECT rowid, id, point FROM points WHERE rowid > ? ORDER BY rowid LIMIT ?"
+    try:
+        while True:
+            rows, whole = reading.page(sql, (last, limit))
+            if rows:
+                sink.take(rows)
+                seen.update([(row[0], row[1]) for row in rows])
+                last = rows[-1][0]
+            if whole and len(rows) < limit:
+                break
+    except sqlite3.DatabaseError as error:
+        if not _is_damage(error):
+            raise
+        _salvage(reading, sink, last, len(seen))
+        return
+    for attempt in range(ATTEMPTS):
+        try:
+            fresh, dropped = _close(reading, schema, changes, seen)
+            break
+        except sqlite3.DatabaseError as error:
+            if _is_damage(error):
+                total = len(seen)
+                reading.problem = FileProblem("damaged", f"{total} rows read, but the index is damaged")
+                return
+            if "interrupted" not in str(error) or attempt == ATTEMPTS - 1:
+                raise
+            # Too slow from a cold disk: the index is in the page cache now.
+    if dropped:
+        sink.drop(dropped)
+    if fresh:
+        sink.take(fresh)
+
+
+def _close(reading: Reading, schema: int, changes: int, seen: dict[int, Any]) -> tuple[list[Any], set[int]]:
+    """Rows to take and rowids to drop first, so that what was taken is what this instant holds."""
+    one_row = "SELECT rowid, id, point FROM points WHERE rowid = ?"
+    with reading.transaction(CLOSING_S):
+        if reading.schema_count() != schema:
+            raise Changed
+        if reading.change_count() == changes:
+            indexed = int(reading.one("SELECT count(*) FROM points"))
+            if indexed != len(seen):
+                detail = f"its table holds {len(seen)} rows, its index {indexed}"
+                reading.problem = FileProblem("damaged", detail)
+            return [], set()
+        live = dict(reading.all("SELECT rowid, id FROM points"))
+        newest = "SELECT rowid FROM points ORDER BY rowid DESC LIMIT ?"
+        again = {rowid for (rowid,) in reading.all(newest, (TAIL,))}
+        if live != seen:
+            again.update(rowid for rowid, key in live.items() if rowid not in seen or seen[rowid] != key)
+        fresh = []
+        for rowid in sorted(again):
+            fresh += reading.all(one_row, (rowid,))
+    gone = {rowid for rowid, key in seen.items() if rowid in again or rowid not in live}
+    return fresh, gone
+
+
+def _is_damage(error: sqlite3.Error) -> bool:
+    text = str(error)
+    return "malformed" in text or "disk I/O" in text
+
+
+def _salvage(reading: Reading, sink: PageSink, last: int, before: int) -> None:
+    """What still reads after rowid `last` of a damaged table, row by row."""
+    read = before
+    rowids = surviving_rowids(reading, "points", "id", last)
+    for rowid in rowids:
+        with suppress(sqlite3.DatabaseError):
+            rows = reading.all("SELECT rowid, id, point FROM points WHERE rowid = ?", (rowid,))
+            sink.take(rows)
+            read += len(rows)
+    reading.problem = FileProblem("damaged", f"{read} of at least {before + len(rowids)} rows read")
+
+
+def surviving_rowids(reading: Reading, table: str, key: str, last: int) -> list[int]:
+    """Rowids above `last` of a damaged table, in order, found by every way that still reads."""
+    name = quoted(table)
+    found: set[int] = set()
+    for order in (f"{quoted(key)}", f"{quoted(key)} DESC"):  # through the index, from both ends
+        found.update(_until_damage(reading, f"SELECT rowid FROM {name} ORDER BY {order}", ()))  # noqa: S608
+    backwards = f"SELECT rowid FROM {name} NOT INDEXED ORDER BY rowid DESC"  # noqa: S608
+    found.update(_until_damage(reading, backwards, ()))
+    onwards = f"SELECT rowid FROM {name} NOT INDEXED WHERE rowid > ? ORDER BY rowid"  # noqa: S608
+    at, gap = last, 1
+    while gap < 1 << 24:  # over a damaged page, by ever wider steps, to the next that reads
+        more = _until_damage(reading, onwards, (min(at + gap - 1, (1 << 63) - 1),))
+        if more:
+            found.update(more)
+            at, gap = max(more), 1
+        else:
+            gap *= 2
+    return sorted(rowid for rowid in found if rowid > last)
+
+
+def _until_damage(reading: Reading, sql: str, args: tuple[Any, ...]) -> list[int]:
+    """Rowids from one statement up to the first error in it."""
+    rowids: list[int] = []
+    reading.extend_deadline()
+    try:
+        with closing(reading.connection.cursor()) as cursor:
+            rowids.extend(rowid for (rowid,) in cursor.execute(sql, args))
+    except sqlite3.DatabaseError:
+        pass
+    return rowids
+
+
+def quoted(name: str) -> str:
+    """An SQL identifier from any name."""
+    return '"' + name.replace('"', '""') + '"'
