@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import textwrap
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -70,6 +71,7 @@ _SECTIONS = (
     ("Threshold", "threshold"),
 )
 _COLUMN = 21
+_NO_BREAK = "\u00a0"
 
 
 def page_lines(rule: Rule, width: int = 100) -> tuple[str, ...]:
@@ -92,12 +94,14 @@ def page_lines(rule: Rule, width: int = 100) -> tuple[str, ...]:
                 lines.append(paragraph)
                 continue
             first = title if number == 0 and not wide else ""
-            lines += textwrap.wrap(
-                paragraph,
+            wrapped = textwrap.wrap(
+                # What stands in backticks is to be copied: it stays on one line.
+                re.sub("`[^`]*`", lambda quoted: quoted[0].replace(" ", _NO_BREAK), paragraph),
                 width,
                 initial_indent=f"{first:<{indent}}",
                 subsequent_indent=" " * indent,
                 break_long_words=False,
                 break_on_hyphens=False,
             )
+            lines += (line.replace(_NO_BREAK, " ") for line in wrapped)
     return tuple(lines)

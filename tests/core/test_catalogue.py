@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sqlite3
 import subprocess
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from mem0audit.core.catalogue import CATALOGUE, Rule, closest, find, matches, page_lines, unknown_selectors
+from tests.builders import MemoryBuilder
 
 TABLE = """
 B901 no-snapshot low planned
@@ -320,6 +322,49 @@ def test_reading_out_of_a_damaged_file(tmp_path: Path) -> None:
     assert 290 <= int(count) < 300
 
 
+@pytest.mark.root
+def test_the_copy_out_of_a_private_tmp(tmp_path: Path) -> None:
+    """The lines of L104, the inner ones typed into the shell that the first one opens."""
+    private, backup = tmp_path / "private", tmp_path / "backup"
+    private.mkdir()
+    agent = subprocess.Popen(
+        ["unshare", "--mount", "sh", "-c", f"mount -t tmpfs tmpfs {private} && echo ready && exec sleep 60"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert agent.stdout is not None
+        assert agent.stdout.readline() == "ready\n"
+        inside = Path(f"/proc/{agent.pid}/root{private}/qdrant/collection/mem0")
+        inside.mkdir(parents=True)
+        store(tmp_path / "made.sqlite", 40)
+        shutil.copy(tmp_path / "made.sqlite", inside / "storage.sqlite")
+        (inside.parent.parent / "meta.json").write_text("{}")
+        store(tmp_path / "history.db", 3)
+
+        page = "\n".join(command_lines(CATALOGUE["L104"]))
+        for printed, real in (
+            ("/tmp/", f"{private}/"),
+            ("~/.mem0/history.db", str(tmp_path / "history.db")),
+            ("/srv/backup/mem0", str(backup)),
+            ("PID", str(agent.pid)),
+        ):
+            page = page.replace(printed, real)
+        enter, *lines = page.splitlines()
+        leave = lines.index("exit")
+        subprocess.run(enter.split(), input="\n".join(lines[: leave + 1]), text=True, check=True)
+        for line in [line for line in lines[leave + 1 :] if not line.startswith(('"', " "))]:
+            shell(line, tmp_path)
+        assert not (inside.parent.parent.parent / "copy").exists()
+    finally:
+        agent.kill()
+        agent.communicate()
+    assert (backup / "qdrant/meta.json").read_text() == "{}"
+    for file, rows in ((backup / "qdrant/collection/mem0/storage.sqlite", 40), (backup / "history.db", 3)):
+        with closing(sqlite3.connect(file)) as db:
+            assert db.execute("SELECT count(*) FROM points").fetchone() == (rows,)
+
+
 def test_emptying_the_text_of_a_deleted_memory(tmp_path: Path) -> None:
     history = tmp_path / "history.db"
     with closing(sqlite3.connect(history)) as db, db:
@@ -341,3 +386,28 @@ def test_emptying_the_text_of_a_deleted_memory(tmp_path: Path) -> None:
             ("gone", "", None, "DELETE"),
             ("other", None, "stays", "ADD"),
         ]
+
+
+def test_the_calls_that_clean_entities(tmp_path: Path) -> None:
+    """What E501 and E502 print for the agent does it, and leaves the rest of the entity as it was."""
+
+    def run(code: str, **names: str) -> None:
+        lines = command_lines(CATALOGUE[code])
+        call = "\n".join(line for line in lines if not line.startswith("mem0audit "))
+        for name, value in names.items():
+            call = call.replace(name, value)
+        exec(call, {"memory": install.memory})
+
+    with MemoryBuilder(tmp_path) as install:
+        gone = install.add("she moved to Quito", user_id="alice")
+        kept = install.add("her sister lives in Quito", user_id="alice")
+        orphan = install.plant_entity("Cuenca", [gone], user_id="alice")
+        dangling = install.plant_entity("Quito", [gone, kept], user_id="alice")
+        install.reopen()
+        install.delete(gone)
+        before = install.points("mem0_entities")
+        assert set(before) == {orphan, dangling}
+        run("E501", ENTITY_ID=orphan)
+        run("E502", ENTITY_ID=dangling, LIVE_IDS=repr(kept))
+        after = install.points("mem0_entities")
+    assert after == {dangling: {**before[dangling], "linked_memory_ids": [kept]}}

@@ -11,6 +11,7 @@ import pytest
 from qdrant_client import models
 
 from mem0audit.core import versions
+from tests.builders import MemoryBuilder, vector_of
 
 DATA = Path(__file__).parent.parent / "data"
 
@@ -125,6 +126,27 @@ def test_reaches_owner(owner: Any, on_1: bool, on_2: bool, unknown: bool | None)
     assert versions.reaches_owner("2.0.0", owner) is on_2
     assert versions.reaches_owner("2.2.1", owner) is on_2
     assert versions.reaches_owner(None, owner) is unknown
+
+
+def test_reaches_owner_is_what_the_installed_mem0_does(tmp_path: Path) -> None:
+    owners: list[Any] = ["dora", " bob", "bob c", 5, True, ["zed"], 5.5]
+    with MemoryBuilder(tmp_path) as install:
+        memory = install.memory
+        for number, owner in enumerate(owners):
+            memory.vector_store.insert(
+                [vector_of(f"text {number}")],
+                payloads=[{"data": f"text {number}", "user_id": owner}],
+                ids=[f"00000000-0000-0000-0000-{number:012}"],
+            )
+        reached = []
+        for owner in owners:
+            before = len(install.points())
+            try:
+                memory.delete_all(user_id=owner[0] if isinstance(owner, list) else owner)
+            except ValueError as error:
+                assert "whitespace" in str(error)
+            reached.append(len(install.points()) < before)
+    assert reached == [versions.reaches_owner("2.2.1", owner) for owner in owners]
 
 
 # --- qdrant-client ---

@@ -52,13 +52,13 @@ COPY_WITH_PYTHON = (
 
 TAKE_PAIR = "\n".join(
     (
-        "Take both stores out first, with the agent running. With your own paths (mem0audit status "
+        "Take both stores out first, with the agent running. With your own paths (`mem0audit status` "
         "prints them):",
         commands(*SNAPSHOT_LINES),
         "and the same for mem0_entities, if that collection is there, last. A file that exists is "
         "refused, so take a new folder each time. No sqlite3 program? For each line:",
         commands(COPY_WITH_PYTHON),
-        "The agent waits while a line runs, a second or less for some 200 MB. It gives up after 5 s, so "
+        "The agent waits while a line runs, about a second for 200 MB. It gives up after 5 s, so "
         "with a gigabyte or more choose a minute in which it is idle. Never use cp on a file that is "
         "being written: most such copies are damaged.",
         "Then see that the copy reads:",

@@ -41,10 +41,9 @@ RULES = (
             (
                 "If this is a copy, throw it away and make another one from the live store: "
                 "`mem0audit explain L101`.",
-                "If it is the live store: keep the file and its -journal as they are, before anything writes "
-                "to them. Stop the agent when you have done the next line, unless its store goes with it "
-                "(L103, L104):",
-                commands("cp -a /tmp/qdrant /srv/rescue/"),
+                "If it is the live store: keep all its files as they are, -journal too, before more is written "
+                "to them. Then stop the agent, unless its store goes with it (L103, L104), and copy once more.",
+                commands("install -d -m 700 /srv/rescue", "cp -a /tmp/qdrant /srv/rescue/"),
                 "Restore the newest good copy of both stores. Without one, read out of the copy what reads:",
                 commands(
                     "cd /srv/rescue/qdrant/collection/mem0",

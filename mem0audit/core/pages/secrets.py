@@ -53,14 +53,14 @@ RULES = (
             (
                 "For ordinary use this is the log doing its work. After a request for erasure it is text that "
                 "is left: say so, and do not call the erasure complete.",
-                "To empty it by hand: the agent stopped, and only for ids you know. The rows stay, NULL stays "
-                "NULL:",
+                PAIR_FIRST + " That copy holds the text as well: delete it when the work is done.",
+                "Then, to empty it by hand, with the agent stopped and only for ids you know (the rows stay, "
+                "NULL stays NULL):",
                 commands(
                     'sqlite3 ~/.mem0/history.db "PRAGMA secure_delete = ON; UPDATE history \\\n'
                     "      SET old_memory = substr(old_memory, 1, 0), new_memory = substr(new_memory, 1, 0) \\\n"
                     "      WHERE memory_id = 'MEMORY_ID'; VACUUM\""
                 ),
-                PAIR_FIRST + " But a copy holds the text as well: delete it when the work is done.",
                 "Entities (E501), other copies of the stores and free pages of the files may hold it too.",
             )
         ),
