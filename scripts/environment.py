@@ -15,7 +15,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -120,9 +120,7 @@ def make(environment: Path, kind: str, why: str) -> None:
     log = Path(f"{environment}.log")
     say(f"{why}: making an environment in {environment} (once; up to a minute)")
     shutil.rmtree(environment, ignore_errors=True)
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PIP_")) or k in PIP_KEEPS}
-    clean.setdefault("PIP_RETRIES", "2")
-    clean.update(PIP_USER="0", PIP_DISABLE_PIP_VERSION_CHECK="1", PIP_NO_INPUT="1", PYTHONUTF8="1")
+    clean = for_pip(os.environ)
     python = str(environment / "bin/python")
     # the real name (python3.11), so that the environment of a Python that was replaced is seen to be dead
     steps = [[os.path.realpath(sys.executable), "-I", "-m", "venv", str(environment)]]
@@ -144,6 +142,14 @@ def make(environment: Path, kind: str, why: str) -> None:
         shutil.rmtree(environment, ignore_errors=True)
         raise
     say("ready")
+
+
+def for_pip(environ: Mapping[str, str]) -> dict[str, str]:
+    """The user's environment, less what would make pip install somewhere else."""
+    clean = {k: v for k, v in environ.items() if not k.startswith(("PYTHON", "PIP_")) or k in PIP_KEEPS}
+    clean.setdefault("PIP_RETRIES", "2")
+    clean.update(PIP_USER="0", PIP_DISABLE_PIP_VERSION_CHECK="1", PIP_NO_INPUT="1", PYTHONUTF8="1")
+    return clean
 
 
 def reason(log: Path) -> str:

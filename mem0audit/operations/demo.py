@@ -119,7 +119,7 @@ def build_demo(
     mem0_dir, vectors = folder / "mem0", folder / "qdrant"
     history = mem0_dir / "history.db"
     points = vectors / "collection" / COLLECTION / "storage.sqlite"
-    backup = folder / "vectors-of-last-week.sqlite"
+    backup = folder / "copy-of-the-vectors.sqlite"
 
     def agent() -> Mem0Worker:
         return Mem0Worker(python, history, vectors, COLLECTION, mem0_dir, DIMS)
