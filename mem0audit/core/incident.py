@@ -154,12 +154,17 @@ def _emptied(f: _Facts) -> Iterator[Incident]:
 
 
 def _dropped_by_filter(f: _Facts, ids: frozenset[str], last_lost: int, count: str) -> Incident | None:
-    """Right after the last lost memory stands one run of at most 100 DELETE rows (0.1.118 to 1.0.5)."""
+    """After the last lost memory, and before any that is still there, stands a run of at most 100 DELETE
+    rows (0.1.118 to 1.0.5)."""
     t = f.timeline
-    start = bisect_right(t.rowids, last_lost)
-    run = 0
-    while start + run < len(t.events) and t.events[start + run] == ord("D"):
-        run += 1
+    next_agreeing = bisect_right(f.agreeing_tops, last_lost)
+    low = bisect_right(t.rowids, last_lost)
+    high = len(t.rowids)
+    if next_agreeing < len(f.agreeing_tops):
+        high = bisect_left(t.rowids, f.agreeing_tops[next_agreeing])
+    start, run = next(
+        ((s, n) for s, n in reversed(list(_delete_runs(t))) if low <= s and s + n <= high), (0, 0)
+    )
     suspect = versions.bulk_delete_drops_collection(f.reading.agent.mem0_version)
     if not 0 < run <= OLD_BULK_LIMIT or (run < BURST and suspect is not True):
         return None
@@ -292,10 +297,14 @@ def _vectors_older(f: _Facts) -> Iterator[Incident]:
     agree = f.agreeing_tops
     if bisect_left(agree, first) != bisect_right(agree, last):
         return  # some change in between did reach the store
-    before = agree[bisect_left(agree, first) - 1] if bisect_left(agree, first) else None
+    # The copy is younger than everything that is in it.
+    there = [f.log(i).start for i in (*resurrected, *behind)]
+    before = max((*agree[: bisect_left(agree, first)][-1:], *there), default=None)
     if before is None:
         return
-    # A memory that was there before and whose deletion in the stretch did reach the store says no.
+    # A memory that was there before and whose deletion in the stretch did reach the store says no. A bulk
+    # deletion is one stretch, whichever of its rows did not arrive.
+    first, last = _whole_runs(f.timeline, first, last)
     if any(log.start <= before and first <= log.top <= last for log in f.deleted):
         return
     kinds = sum(bool(x) for x in (resurrected, lost, behind))
@@ -322,7 +331,7 @@ def _vectors_older(f: _Facts) -> Iterator[Incident]:
 def _log_is_newer(f: _Facts, memory_id: str) -> bool:
     logged = instant(f.log(memory_id).updated_at or f.log(memory_id).created_at)
     stored = f.stored_at(memory_id)
-    return logged is not None and stored is not None and logged > stored + 1
+    return logged is not None and stored is not None and logged > stored
 
 
 def _log_older(f: _Facts) -> Iterator[Incident]:
@@ -485,6 +494,16 @@ def _delete_runs(t: Timeline) -> Iterator[tuple[int, int]]:
         elif start is not None:
             yield start, k - start
             start = None
+
+
+def _whole_runs(t: Timeline, first: int, last: int) -> tuple[int, int]:
+    """The rows from `first` to `last`, widened to the ends of the runs of DELETE rows they lie in."""
+    low, high = bisect_left(t.rowids, first), bisect_left(t.rowids, last)
+    while low > 0 and t.events[low] == t.events[low - 1] == ord("D"):
+        low -= 1
+    while high + 1 < len(t.events) and t.events[high] == t.events[high + 1] == ord("D"):
+        high += 1
+    return t.rowids[low], t.rowids[high]
 
 
 def _bulk_delete_came_back(f: _Facts) -> Iterator[Incident]:

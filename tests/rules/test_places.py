@@ -119,7 +119,7 @@ exec /old{shutil.which("sleep")} 60
     try:
         root = Path(f"/proc/{child.pid}/root")
         for _ in range(200):
-            if (root / ".dockerenv").exists():
+            if (root / "data/qdrant").exists():
                 break
             subprocess.run(["sleep", "0.05"], check=True)
         vectors = look_at(f"{root}/data/qdrant", this_host())

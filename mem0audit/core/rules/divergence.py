@@ -161,7 +161,7 @@ def _newer(stored: object, logged: object) -> str:
     a, b = instant(stored), instant(logged)
     if a is None or b is None:
         return "not known"
-    return "the same time" if abs(a - b) <= 1 else "the store" if a > b else "the log"
+    return "the same time" if a == b else "the store" if a > b else "the log"
 
 
 def stale_hash(r: Reading) -> Iterable[Verdict]:
