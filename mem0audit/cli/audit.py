@@ -60,8 +60,8 @@ def _audit(
     format_: FormatOption = Format.TEXT,
     output: OutputOption = None,
     fail_on: Annotated[
-        FailOn, typer.Option("--fail-on", help="Exit 1 from this severity on.")
-    ] = FailOn.MEDIUM,
+        FailOn | None, typer.Option("--fail-on", help="Exit 1 from this severity on.  [default: medium]")
+    ] = None,
     select: Annotated[
         list[str] | None,
         typer.Option(
@@ -78,8 +78,9 @@ def _audit(
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
 ) -> int:
-    """Reads both stores, the agent running, and says where they disagree, why, and what to do.
+    """Both stores side by side: what is wrong, why, what to do.
 
+    Reads both with the agent running, and changes nothing.
     Exit: 0 clean, 1 findings at or above --fail-on, 2 usage, 3 something could not be read.
     """
     named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python)
@@ -87,12 +88,17 @@ def _audit(
     check_output(output)
     install, host = named.find()
     check_output(output, install)
+    from mem0audit.install.config import load_settings
     from mem0audit.operations.audit import audit
 
+    settings = load_settings(host)
+    wanted = wanted or selectors(list(settings.select), f"{settings.file}: select")
+    unwanted = unwanted or selectors(list(settings.ignore), f"{settings.file}: ignore")
+    limit = fail_on or (FailOn(settings.fail_on) if settings.fail_on else FailOn.MEDIUM)
     with progress(quiet=quiet) as tell:
         report = audit(install, host, select=wanted, ignore=unwanted, progress=tell)
-    show(report, named, format_, output, fail_on, quiet=quiet, verbose=verbose)
-    return exit_code(report, fail_on)
+    show(report, named, format_, output, limit, quiet=quiet, verbose=verbose)
+    return exit_code(report, limit)
 
 
 def exit_code(report: Report, fail_on: FailOn) -> int:

@@ -30,7 +30,10 @@ def _explain(
     ] = None,
     format_: FormatOption = Format.TEXT,
 ) -> int:
-    """The page of a rule: what it means, how it comes about, what to do."""
+    """The page of a rule.
+
+    What it means, how it comes about, what to do.
+    """
     from mem0audit.core.catalogue import CATALOGUE, find
 
     words = [part for word in code or () for part in word.split(",") if part.strip()]

@@ -47,4 +47,5 @@ def _log(
         from mem0audit.report.pages import log_text
 
         write(log_text(found, screen(named.words(), to_file=output is not None)), output)
-    return exits.OK if found.file.file.problem is None and found.file.schema else exits.NOT_READ
+    whole = found.file.file.problem is None and found.problem is None and found.file.schema is not None
+    return exits.OK if whole else exits.NOT_READ

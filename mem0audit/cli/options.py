@@ -132,16 +132,17 @@ def selectors(given: list[str] | None, flag: str) -> tuple[str, ...]:
 
     for unknown in unknown_selectors(wanted):
         raise UsageProblem(f"{flag} {unknown}: no rule has that code or name", did_you_mean(unknown))
-    if flag == "--select" and all(rule.planned for word in wanted for rule in find(word)):
+    if flag.endswith("select") and all(rule.planned for word in wanted for rule in find(word)):
         raise UsageProblem(f"{flag} {','.join(wanted)}: this version does not look for it yet")
     return wanted
 
 
 def did_you_mean(word: str) -> str:
     """A hint with the nearest known codes, or where all of them are."""
-    from mem0audit.core.catalogue import CATALOGUE, closest
+    from mem0audit.core.catalogue import closest, find
 
-    near = closest(word)
+    near = [rule for name in closest(word) for rule in find(name)]
     if not near:
         return "every code: mem0audit explain"
-    return "did you mean " + " or ".join(f"{code} ({CATALOGUE[code].name})" for code in near) + "?"
+    names = dict.fromkeys(f"{rule.code} ({rule.name})" for rule in near)
+    return "did you mean " + " or ".join(names) + "?"

@@ -15,12 +15,14 @@ class Log:
     """The file (tables, schema, journal mode), its newest changes first, and counts by event.
 
     `newest` and `events` are empty where the file has no history table: then it is the wrong file.
+    `problem` says why the rows could not be read although the table is there.
     """
 
     install: Install
     file: HistoryFile
     newest: tuple[HistoryRow, ...]
     events: Mapping[str, int]
+    problem: str | None = None
 
 
 def log(install: Install, count: int) -> Log:
@@ -36,4 +38,7 @@ def log(install: Install, count: int) -> Log:
         raise CouldNotRead(f"{path}: {problem.detail}", hint)
     if file.schema is None:
         return Log(install, file, (), {})
-    return Log(install, file, tuple(newest(path, count)), dict(event_counts(path)))
+    try:
+        return Log(install, file, newest(path, count), event_counts(path))
+    except CouldNotRead as unreadable:
+        return Log(install, file, (), {}, unreadable.message)

@@ -30,7 +30,8 @@ from mem0audit.stores.history import read_history_file, rows_of
 class Stored:
     """One row of a collection that holds the memory.
 
-    `loads` is False for the losers of several rows for one id: Qdrant loads the highest rowid.
+    `loads` is False for the losers of several rows for one id: Qdrant loads the highest rowid. `problem`
+    says why a row does not decode; then there is no payload.
     """
 
     collection: str
@@ -38,6 +39,7 @@ class Stored:
     payload: Mapping[str, Any]
     vector: VectorFacts
     loads: bool = True
+    problem: str | None = None
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,10 @@ def show(install: Install, host: Host, word: str, *, progress: Progress | None =
         detail = file.file.problem.detail if file.file.problem else "no history table"
         not_checked.append(NotChecked(file.file.path, detail))
     if file.schema is not None:
-        rows = tuple(rows_of(install.history.value, str(memory_id)))
+        try:
+            rows = rows_of(install.history.value, {str(memory_id), word})
+        except CouldNotRead as problem:
+            not_checked.append(NotChecked(file.file.path, problem.message))
     if not stored and not rows and not linking:
         where = "; ".join(f"{n.what}: {n.why}" for n in not_checked)
         raise CouldNotRead(
@@ -129,21 +134,26 @@ def _readable(layout: StoreLayout) -> list[CollectionInfo]:
 
 
 def _stored(store: EmbeddedStore, info: CollectionInfo, memory_id: PointId) -> list[Stored]:
-    return []
+    return [
+        Stored(info.name, row.rowid, row.payload, row.vector, loads=row.winner, problem=row.problem)
+        for row in store.find(info, memory_id)
+    ]
 
 
 def _linking(
     store: EmbeddedStore, info: CollectionInfo, memory_id: str, not_checked: list[NotChecked]
 ) -> list[Linking]:
     """Entities of one collection that link the memory, in one pass that keeps nothing else."""
-    found: list[Linking] = []
 
-    def keep(rowid: int, point_id: PointId, payload: Mapping[str, Any], vector: VectorFacts) -> None:
+    def keep(
+        rowid: int, point_id: PointId, payload: Mapping[str, Any], vector: VectorFacts
+    ) -> Linking | None:
         links = payload.get("linked_memory_ids")
-        if isinstance(links, (list, tuple)) and any(str(link) == memory_id for link in links):
-            found.append(Linking(info.name, point_id, dict(payload), len(links)))
+        if not isinstance(links, (list, tuple)) or memory_id not in map(str, links):
+            return None
+        return Linking(info.name, point_id, dict(payload), len(links))
 
     read = store.points(info, keep)
     if read.file.problem is not None:
         not_checked.append(NotChecked(read.file.path, read.file.problem.detail))
-    return found
+    return [link for link in read.rows.values() if link is not None]

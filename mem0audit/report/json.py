@@ -254,6 +254,7 @@ def show_json(found: Shown, *, text: bool) -> str:
                     "collection": s.collection,
                     "rowid": s.rowid,
                     "loads": s.loads,
+                    "problem": s.problem,
                     "payload": _payload(s.payload, text),
                     "payload_keys": [str(k) for k in s.payload],
                     "vector": {
@@ -329,6 +330,7 @@ def log_json(found: Log, *, text: bool) -> str:
                 {"name": s.name, "rows": s.rows, "missing_rows": s.missing_rows} for s in file.stranded
             ],
             "events": dict(found.events),
+            "problem": found.problem,
             "newest": [history_row(row, text) for row in found.newest],
         },
     )

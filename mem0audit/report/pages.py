@@ -186,7 +186,10 @@ def show_text(found: Shown, screen: Screen) -> str:
     for stored in found.stored:
         loads = "" if stored.loads else ", an older row of the same id: Qdrant does not load it"
         lines += ["", f"collection {escape(stored.collection)}, row {stored.rowid}{loads}"]
-        lines += _payload(stored.payload, screen)
+        if stored.problem is not None:
+            lines += screen.wrap(f"does not decode: {stored.problem}", indent=2)
+            continue
+        lines += _payload(stored.payload)
         names = f", {', '.join(stored.vector.names)}" if stored.vector.names else ""
         flaw = f", {stored.vector.flaw.upper()}" if stored.vector.flaw else ""
         dims = "none" if stored.vector.dims is None else f"{stored.vector.dims} dimensions"
@@ -196,7 +199,7 @@ def show_text(found: Shown, screen: Screen) -> str:
         lines += _history_row(row, screen)
     for entity in found.entities:
         lines += ["", f"entity {escape(entity.entity_id)} in {escape(entity.collection)}"]
-        lines += _payload({k: v for k, v in entity.payload.items() if k != "linked_memory_ids"}, screen)
+        lines += _payload({k: v for k, v in entity.payload.items() if k != "linked_memory_ids"})
         lines.append(f"  links {memories(entity.links)}")
     lines += ["", "findings" if found.findings else "no finding for it"]
     for finding in found.findings:
@@ -212,7 +215,7 @@ def show_text(found: Shown, screen: Screen) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _payload(payload: Mapping[str, Any], screen: Screen) -> list[str]:
+def _payload(payload: Mapping[str, Any]) -> list[str]:
     if not payload:
         return []
     lines = []
@@ -265,6 +268,8 @@ def log_text(found: Log, screen: Screen) -> str:
         )
     if state.problem is not None:
         lines += screen.wrap(f"not read whole: {state.problem.detail}", indent=2)
+    if found.problem is not None:
+        lines += screen.wrap(f"its rows were not read: {found.problem}", indent=2)
     lines += ["", screen.bold("tables")]
     rows = [
         [escape(name), "not counted" if count is None else plural(count, "row")]
@@ -287,7 +292,9 @@ def log_text(found: Log, screen: Screen) -> str:
             lines += [f"  {line}" for line in escape_lines(statement + ";")]
     if found.events:
         lines += ["", screen.bold("changes by event")]
-        lines += table([[escape(e), number(n)] for e, n in found.events.items()], indent=2, right=(1,))
+        lines += table(
+            [[escape(e) or "NULL", number(n)] for e, n in found.events.items()], indent=2, right=(1,)
+        )
     if found.newest:
         lines += ["", screen.bold(f"newest {len(found.newest)}, the latest first")]
         for row in found.newest:

@@ -18,6 +18,14 @@ _COLOURS = {
     Severity.INFO: "2",
 }
 _OURS = re.compile(r"(?<![\w/.=-])mem0audit (?=(?:audit|status|explain|show|users|log|config|demo)\b)")
+_ABOUT_INSTALL = re.compile(r"(\s*mem0audit )(audit|status|show|users|log)(?= |$)")
+_NAMED = re.compile(r" --(history|qdrant-path|qdrant-url|config)\b")
+
+
+def _log_flags(flags: tuple[str, ...]) -> tuple[str, ...]:
+    """Of the flags that name an install, those that `log` takes."""
+    pairs = zip(flags[::2], flags[1::2], strict=True)
+    return tuple(word for pair in pairs if pair[0] in ("--history", "--config") for word in pair)
 
 
 @dataclass(frozen=True)
@@ -42,8 +50,17 @@ class Screen:
         return " ".join([self.program, name, *(shell_word(w) for w in (*self.flags, *words))])
 
     def ours(self, text: str) -> str:
-        """`text` with our own commands in it spelled as the user called us."""
-        return text if self.program == "mem0audit" else _OURS.sub(lambda _: self.program + " ", text)
+        """`text` with our own commands in it spelled as the user called us; a line that is a command about
+        the install gets the user's flags, where it names none."""
+        return "\n".join(self._ours(line) for line in text.split("\n"))
+
+    def _ours(self, line: str) -> str:
+        found = _ABOUT_INSTALL.match(line)
+        if found and self.flags and not line.rstrip().endswith((".", ":")) and not _NAMED.search(line):
+            flags = self.flags if found[2] != "log" else _log_flags(self.flags)
+            words = " ".join(shell_word(w) for w in flags)
+            line = f"{found[1]}{found[2]} {words}{line[found.end() :]}" if words else line
+        return line if self.program == "mem0audit" else _OURS.sub(lambda _: self.program + " ", line)
 
     def paint(self, text: str, code: str) -> str:
         """`text` in an ANSI colour, if there is colour."""

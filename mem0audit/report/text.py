@@ -471,20 +471,32 @@ def _groups(report: Report, screen: Screen, *, evidence: bool) -> list[str]:
     groups = _codes(report)
     name_width = max(len(_name(code)) for code in groups) if groups else 0
     count_width = max(len(number(len(findings))) for findings in groups.values()) if groups else 0
-    lines = []
+    lines, hidden = [], False
     for code, findings in groups.items():
         severity = max(f.severity for f in findings)
         numbers = [_explained(report, f) for f in findings]
-        where = _where(findings, numbers)
+        page = screen.ours(f"mem0audit explain {code}")
         head = f" {severity.label:<8}  {code} {_name(code):<{name_width}}  {number(len(findings)):>{count_width}}"
-        pad = len(head)
-        head = screen.severity(severity, head)
-        if where and pad + 2 + len(where) > screen.width:
-            lines += [head, " " * 11 + where]
-        else:
-            lines.append(f"{head}  {where}".rstrip() if where else head)
+        where = _where(findings, numbers)
+        ends = [where] * bool(where) + [page] * (evidence and (severity > Severity.INFO or screen.verbose))
+        first = screen.severity(severity, head)
+        used = len(head)
+        rest: list[str] = []
+        for end in ends:
+            if not rest and used + 2 + len(end) <= screen.width:
+                first += "  " + (screen.faint(end) if end is page else end)
+                used += 2 + len(end)
+            else:
+                rest.append(" " * 11 + end)
+        lines += [first, *rest]
         if evidence and (severity > Severity.INFO or screen.verbose):
-            lines += _evidence(report, code, findings, numbers, screen)
+            shown = _evidence(code, findings, numbers, report, screen)
+            lines += shown
+            hidden = hidden or not shown
+        elif evidence:
+            hidden = True
+    if hidden and not screen.verbose:
+        lines += _labelled(" Each of them:", (screen.command("audit", "--verbose"),), screen)
     return lines
 
 
@@ -503,8 +515,9 @@ def _where(findings: list[Finding], numbers: list[int | None]) -> str:
 
 
 def _evidence(
-    report: Report, code: str, findings: list[Finding], numbers: list[int | None], screen: Screen
+    code: str, findings: list[Finding], numbers: list[int | None], report: Report, screen: Screen
 ) -> list[str]:
+    """The first few findings of a rule that no incident explains, or with `verbose` all of them."""
     unexplained = [f for f, n in zip(findings, numbers, strict=True) if n is None]
     several_paths = len({f.path for f in findings}) > 1
     shown = findings if screen.verbose else unexplained[:SHOWN]
@@ -513,18 +526,12 @@ def _evidence(
         lines += _one(finding, screen, several_paths)
     more = len(findings) - len(shown)
     if more and shown:
-        lines.append(
-            " " * 11 + f"…  {number(more)} more: {screen.command('audit', '--select', code, '--verbose')}"
-        )
-    elif more and any(f.memory_id for f in findings):
-        lines.append(" " * 11 + f"each: {screen.command('audit', '--select', code, '--verbose')}")
-    helps = dict.fromkeys(f.help for f in (shown or findings[:1]) if f.help)
-    said = {step for incident in report.incidents for step in incident.advice}
-    if not screen.verbose:
-        helps = dict.fromkeys(list(helps)[:SHOWN])
-    for text in helps:
-        if text not in said:
-            lines += screen.steps(text, 11)
+        again = screen.command("audit", "--select", code, "--verbose")
+        lines.append(" " * 11 + f"…  {number(more)} more: {again}")
+    said = {f"mem0audit explain {code}", *(step for i in report.incidents for step in i.advice)}
+    helps = dict.fromkeys(f.help for f in shown if f.help and f.help not in said)
+    for text in list(helps)[: None if screen.verbose else SHOWN]:
+        lines += screen.steps(text, 11)
     return lines
 
 
@@ -554,7 +561,7 @@ def _one(finding: Finding, screen: Screen, several_paths: bool) -> list[str]:
 def _gaps(report: Report, screen: Screen) -> list[str]:
     lines = []
     for what, why in _by_reason(n for n in report.not_checked if n.gap):
-        lines += screen.wrap(f"{', '.join(what)}: {why}", indent=1, hanging=3)
+        lines += screen.wrap(f"{', '.join(_ranges(what))}: {why}", indent=1, hanging=3)
     return lines
 
 
@@ -566,16 +573,37 @@ def _by_reason(items: Iterable[NotChecked]) -> list[tuple[list[str], str]]:
 
 
 def _last_line(report: Report, screen: Screen) -> list[str]:
-    quiet = [n for n in report.not_checked if not n.gap]
+    quiet = [n for n in report.not_checked if not n.gap and (screen.verbose or not _planned(n))]
     gaps = [n for n in report.not_checked if n.gap]
+    later = sum(1 for n in report.not_checked if not n.gap and not screen.verbose and _planned(n))
     text = plural(len(report.checked), "rule") + " checked"
     if quiet:
-        reasons = [f"{', '.join(what)} ({why})" for what, why in _by_reason(quiet)]
+        reasons = [f"{', '.join(_ranges(what))} ({why})" for what, why in _by_reason(quiet)]
         text += f", {len(quiet)} not: {', '.join(reasons)}"
     if gaps:
         text += f"; {len(gaps)} could not be, above"
+    if later:
+        text += f"; {later} more are planned"
     text += f". {seconds(report.seconds)}"
     return screen.wrap(text)
+
+
+def _planned(item: NotChecked) -> bool:
+    rule = CATALOGUE.get(item.what)
+    return rule is not None and rule.planned
+
+
+def _ranges(codes: Sequence[str]) -> list[str]:
+    """Three or more codes in a row as one: B901 to B907 becomes `B901-B907`."""
+    out: list[list[str]] = []
+    for code in codes:
+        last = out[-1][-1] if out else ""
+        follows = last[:1] == code[:1] and last[1:].isdigit() and code[1:].isdigit()
+        if follows and int(code[1:]) == int(last[1:]) + 1:
+            out[-1].append(code)
+        else:
+            out.append([code])
+    return [w for run in out for w in ([f"{run[0]}-{run[-1]}"] if len(run) > 2 else run)]
 
 
 # --- Other endings ------------------------------------------------------------------------------
@@ -606,8 +634,9 @@ def _good(report: Report, screen: Screen) -> list[str]:
     tail = []
     if report.findings:
         tail.append(f"{plural(len(report.findings), 'note')} ({', '.join(_codes(report))})")
-    if report.not_checked:
-        tail.append(f"{plural(len({n.what for n in report.not_checked}), 'rule')} not checked")
+    unchecked = {n.what for n in report.not_checked if not _planned(n)}
+    if unchecked:
+        tail.append(f"{plural(len(unchecked), 'rule')} not checked")
     if tail:
         more = screen.command("audit", "--verbose")
         said = ", ".join(tail) + ":"
