@@ -78,10 +78,10 @@ class Rule:
 def cleaned(path: str, host: Host) -> Cleaning | None:
     """The rule by which systemd-tmpfiles empties or removes `path` of this host, None if none does.
 
-    Of an embedded folder also one that takes a database in it. Emptying at boot comes before cleaning by age. None where systemd does not run (rules that nobody
-    runs empty nothing), where its service is masked, or where another filesystem is mounted between the
-    rule's directory and the path: the cleaning does not cross mounts. A lock on Qdrant's `.lock` does
-    not protect: only a lock on the directory itself does.
+    Of an embedded folder also one that takes a database in it. Emptying at boot comes before cleaning by
+    age. None where systemd does not run (rules that nobody runs empty nothing), where its service is
+    masked, or where another filesystem is mounted between the rule's directory and the path: the cleaning
+    does not cross mounts. A lock on Qdrant's `.lock` does not protect: only a lock on the directory does.
     """
     if seen_through(path, host)[0] is not None or not os.path.isdir(host.at("/run/systemd/system")):
         return None
@@ -252,9 +252,9 @@ def _in_force(rules: Sequence[Rule]) -> Iterator[Rule]:
     """Without the lines that an earlier one for the same path, with other mode, owner or age, has made void."""
     taken: dict[tuple[bool, str], tuple[str, ...]] = {}
     for rule in rules:
-        if rule.kind in _TAKES_PATH:
-            if taken.setdefault((rule.takes_glob, rule.path), rule.says) != rule.says:
-                continue
+        key = (rule.takes_glob, rule.path)
+        if rule.kind in _TAKES_PATH and taken.setdefault(key, rule.says) != rule.says:
+            continue
         yield rule
 
 

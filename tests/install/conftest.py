@@ -80,13 +80,15 @@ def running() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
     yield start
     for child in children:
-        child.stdin.close()
+        if not child.stdin.closed:
+            child.stdin.close()
         try:
             child.wait(timeout=5)
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()
-        child.stdout.close()
+        if not child.stdout.closed:
+            child.stdout.close()
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 5.0) -> None:

@@ -54,7 +54,8 @@ api_key = "sk-SECRET1"
     ("name", "text"),
     [
         ("mem0.yaml", YAML), ("mem0.yml", YAML), ("mem0.json", json.dumps(CONFIG)), ("mem0.toml", TOML),
-        ("mem0.conf", YAML), ("mem0", json.dumps(CONFIG)), ("settings.cfg", TOML), ("bom.json", "\ufeff" + json.dumps(CONFIG)),
+        ("mem0.conf", YAML), ("mem0", json.dumps(CONFIG)), ("settings.cfg", TOML),
+        ("bom.json", "\ufeff" + json.dumps(CONFIG)),
     ],
 )  # fmt: skip
 def test_the_dict_in_every_format(tmp_path: Path, name: str, text: str) -> None:

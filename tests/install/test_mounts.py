@@ -121,7 +121,20 @@ def test_the_root_of_a_live_system_is_volatile_by_its_command_line() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", "nfs nfs4 cifs smb3 9p ceph glusterfs davfs fuse.sshfs fuse.s3fs fuse.rclone".split()
+    "kind",
+    [
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "9p",
+        "ceph",
+        "glusterfs",
+        "davfs",
+        "fuse.sshfs",
+        "fuse.s3fs",
+        "fuse.rclone",
+    ],
 )
 def test_network_filesystems(kind: str) -> None:
     (mount,) = parse(line(27, 1, "/", kind))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import struct
@@ -154,7 +155,8 @@ def test_group_writable_counts_when_somebody_else_is_in_the_group(people: Host) 
 def test_what_is_told_is_what_the_kernel_does(people: Host) -> None:
     """Each of 60 sets of modes: the answer, and whether a child that becomes bob or eve can open the file."""
     try_it = (
-        "import os,sys\nos.chroot(sys.argv[2]); os.chdir('/')\nos.setgroups([50] if sys.argv[1]=='1001' else [])\nos.setgid(int(sys.argv[1]))\n"
+        "import os,sys\nos.chroot(sys.argv[2]); os.chdir('/')\n"
+        "os.setgroups([50] if sys.argv[1]=='1001' else [])\nos.setgid(int(sys.argv[1]))\n"
         "os.setuid(int(sys.argv[1]))\n"
         "for path in sys.stdin.read().split('\\n'):\n"
         "    try:\n        open(path).close(); print('yes')\n"
@@ -162,12 +164,10 @@ def test_what_is_told_is_what_the_kernel_does(people: Host) -> None:
     )
     host = people
     sets = []
-    for number, (home, folder, file) in enumerate(
-        (h, f, s)
-        for h in (0o755, 0o750, 0o711, 0o700)
-        for f in (0o755, 0o750, 0o701)
-        for s in (0o644, 0o640, 0o604, 0o600, 0o660)
-    ):
+    modes = itertools.product(
+        (0o755, 0o750, 0o711, 0o700), (0o755, 0o750, 0o701), (0o644, 0o640, 0o604, 0o600, 0o660)
+    )
+    for number, (home, folder, file) in enumerate(modes):
         base = f"/home/ann/{number}"
         os.makedirs(host.root + base + "/sub")
         Path(host.root + base + "/sub/file").write_text("x")
