@@ -7,6 +7,7 @@ leniently and every storage file is read as a live SQLite file.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -251,7 +252,7 @@ def _folder_problem(error: Exception) -> FileProblem:
     if isinstance(error, PermissionError):
         return FileProblem("permission", "permission denied")
     if isinstance(error, OSError):
-        if error.errno == 40:  # ELOOP
+        if error.errno == errno.ELOOP:
             return FileProblem("link-loop", "symbolic links that lead in a circle")
         return FileProblem("other", error.strerror or "cannot be read")
     return FileProblem("other", "no possible file name")

@@ -41,7 +41,7 @@ def open_source(path: str) -> int:
     kept = _kept.get((found.st_dev, found.st_ino))
     if kept is not None and os.path.samestat(os.fstat(kept), found):
         return kept
-    return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    return os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
 
 
 def close_source(descriptor: int) -> None:
@@ -55,13 +55,15 @@ def close_source(descriptor: int) -> None:
     identity = (found.st_dev, found.st_ino)
     if descriptor == _kept.get(identity):
         return
-    if _open_elsewhere(descriptor, found):
+    if is_open_elsewhere(descriptor):
         _kept[identity] = descriptor
     else:
         os.close(descriptor)
 
 
-def _open_elsewhere(descriptor: int, found: os.stat_result) -> bool:
+def is_open_elsewhere(descriptor: int) -> bool:
+    """Whether this process has the same file open by another descriptor (unknown without /proc: no)."""
+    found = os.fstat(descriptor)
     try:
         others = [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]
     except OSError:
@@ -81,7 +83,7 @@ def copy_into(source: str, target: Path) -> None:
     step("scratch.copy")
     reading = open_source(source)
     try:
-        writing = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        writing = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
         try:
             offset = 0
             while chunk := os.pread(reading, CHUNK, offset):

@@ -143,6 +143,8 @@ _KNOWN: Final[dict[tuple[str, str], Any]] = {
     ("decimal", "Decimal"): decimal.Decimal,
     ("builtins", "set"): set,  # protocol 3 has no opcode for it
     ("builtins", "frozenset"): frozenset,
+    ("__builtin__", "set"): set,
+    ("__builtin__", "frozenset"): frozenset,
     ("collections", "OrderedDict"): _Ordered,
     ("numpy", "dtype"): _Dtype,
     ("numpy", "ndarray"): _Array,
@@ -217,7 +219,7 @@ def _look(blob: bytes) -> None:
     suspects: set[int] = set()
     while at < size:
         op = blob[at]
-        index = -1
+        index, began = -1, at
         if op == 0x47:
             found = _FLOATS.match(blob, at)
             if found is None:
@@ -265,12 +267,12 @@ def _look(blob: bytes) -> None:
             raise _RefusedError("not a pickle", at)
         if index >= 0:
             if index > size:
-                raise _RefusedError("a memo index beyond the row's size", at - step)
+                raise _RefusedError("a memo index beyond the row's size", began)
             memo.add(index)
             if tuples and previous not in _NO_TUPLE:
                 suspects.add(index)
         if shared > MAX_SHARED_TUPLES:
-            raise _RefusedError("nested tuples that share their parts", at)
+            raise _RefusedError("nested tuples that share their parts", began)
         previous = op
 
 
@@ -402,7 +404,8 @@ def _plain(value: Any, budget: _Budget, depth: int) -> Any:
     if as_text is not None:
         return as_text(value)
     if isinstance(value, _Inert):
-        return _plain(_plain_inert(value), budget, depth + 1)
+        value = _plain_inert(value)
+        return value if type(value) is Opaque else _plain(value, budget, depth + 1)
     return Opaque(f"<{getattr(kind, '__name__', 'object').lstrip('_')}>")
 
 
@@ -751,7 +754,15 @@ def point_decoder(dims: int | None = None) -> Callable[[Any], Decoded]:
                     else:
                         break
             return _decode_cut(blob, start, after, (guess, flaw))
-        except (IndexError, UnicodeError, pickle.UnpicklingError, EOFError, ValueError, TypeError):
+        except (
+            IndexError,
+            OverflowError,
+            UnicodeError,
+            pickle.UnpicklingError,
+            EOFError,
+            ValueError,
+            TypeError,
+        ):
             return decode_whole(blob)
 
     return decode

@@ -11,15 +11,21 @@ leaves files behind (measured, SQLite 3.40):
 | WAL | no `-wal` | `immutable=1`, and a stat before and after |
 | WAL | `-wal` alone | a scratch copy of both |
 
+(`readonly_shm` changes no byte of either; run by root, SQLite gives `-wal` and `-shm` to the owner they have,
+and that moves their ctime. A read mark in a living writer's `-shm` may move: it is the readers' register.)
+
 Every statement runs against a deadline; a read transaction never lasts longer than HOLD_S, the one that closes
 a paged read no longer than CLOSING_S.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import stat
+import struct
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -178,7 +184,7 @@ def _os_problem(error: OSError, path: str) -> ReadFailed:
         return ReadFailed("missing", "a parent of it is no folder")
     if isinstance(error, PermissionError):
         return ReadFailed("permission", "permission denied")
-    if error.errno == 40:  # ELOOP
+    if error.errno == errno.ELOOP:
         return ReadFailed("link-loop", "symbolic links that lead in a circle")
     return ReadFailed("other", error.strerror or "cannot be read")
 
@@ -262,6 +268,7 @@ def _connect(path: str, query: str) -> sqlite3.Connection:
         connection.execute("PRAGMA query_only = 1")
         connection.execute("PRAGMA trusted_schema = 0")
         connection.execute("PRAGMA cell_size_check = 1")
+        connection.execute("PRAGMA schema_version").fetchone()  # a first look: a hot journal shows here
     except BaseException:
         connection.close()
         raise
@@ -299,6 +306,43 @@ def _scratch_copy(stack: ExitStack, path: str, beside: str) -> str:
     if (_mark(path), _mark(path + beside)) != before:
         raise Changed
     return str(copy)
+
+
+_RESERVED_BYTE: Final = 0x40000001
+"""Where SQLite's unix VFS locks while it writes."""
+
+
+def _is_hot(path: str) -> bool:
+    """Whether a rollback journal lies there whose writer died.
+
+    SQLite would find that out by itself, but run by root it gives the journal to the database's owner
+    on opening it, which changes its ctime. A living writer holds a lock from before its journal is created
+    until after it is gone; asking for locks takes none.
+    """
+    journal = _mark(path + "-journal")
+    if journal is None or not journal[2] or sys.platform != "linux":
+        return False
+    import fcntl  # not on Windows
+
+    try:
+        descriptor = files.open_source(path)
+    except OSError:
+        return False
+    try:
+        if files.is_open_elsewhere(descriptor):
+            return False  # one's own locks do not show: then SQLite itself finds out
+        for _ in range(3):
+            lock = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, _RESERVED_BYTE, 1, 0)
+            kind = struct.unpack_from("h", fcntl.fcntl(descriptor, fcntl.F_GETLK, lock))[0]
+            if kind != fcntl.F_UNLCK or _mark(path + "-journal") != journal:
+                return False
+            time.sleep(0.01)
+        with Path(path + "-journal").open("rb") as file:
+            return file.read(1) not in (b"", b"\0")  # a zeroed header: PERSIST mode, done with
+    except OSError:
+        return False
+    finally:
+        files.close_source(descriptor)
 
 
 @contextmanager
@@ -343,6 +387,7 @@ def read_file(path: str, body: Callable[[Reading], T], check: bool = True) -> tu
         try:
             found = _stat(path)
             size = found.st_size
+            hot = hot or (stat.S_ISREG(found.st_mode) and _is_hot(path))
             with _opened(path, found, hot) as reading:
                 mode = reading.journal_mode
                 value = body(reading)
