@@ -38,7 +38,7 @@ def whose_mem0(install: Install, holders: Sequence[Holder], host: Host) -> Agent
         )
     looks = [
         _held(holder, host)
-        for holder in sorted(holders, key=lambda holder: (holder.how != "lock", holder.pid))
+        for holder in sorted(holders, key=lambda one: (one.how != "lock", one.private_mounts, one.pid))
     ]
     for agent in looks:
         if agent.mem0_version is not None:
@@ -76,7 +76,8 @@ def _held(holder: Holder, host: Host) -> Agent:
     agent = _agent(holder.interpreter, (*mapped, *folders), base, seen, host)
     if holder.started_at is not None and agent.mem0_version is not None:
         package = package_in((*mapped, *folders), MEM0, base)
-        if package is not None and _made(base + package.metadata) > holder.started_at:
+        # The start is known to a second or so.
+        if package is not None and _made(base + package.metadata) > holder.started_at + 2:
             return Agent(
                 agent.interpreter,
                 agent.mem0_version,

@@ -96,7 +96,7 @@ def test_seen_through_a_process_in_another_namespace(
     """The tmpfs that only the process has, with its own table; a link there leads to its files, not to ours."""
     code = (
         "import os\nos.makedirs('/tmp/store')\nopen('/tmp/store/f', 'w').write('abc')\n"
-        "os.symlink('/tmp/store', '/tmp/link')\nprint('ready', flush=True)\ninput()"
+        "os.symlink('/tmp/store', '/tmp/link')\nprint('ready', flush=True)\nimport sys; sys.stdin.read()"
     )
     prefix = (
         "unshare",
@@ -168,11 +168,9 @@ def test_this_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     host = this_host()
     assert (host.home, host.cwd, host.uid) == (str(tmp_path), str(tmp_path), os.geteuid())
     uptime = float(Path("/proc/uptime").read_text().split()[0])
-    assert (
-        (host.boot_at is not None
-        and -5 < host.now - uptime - host.boot_at < 60)
-        or Path("/.dockerenv").exists()
-    )
+    assert (host.boot_at is not None and -5 < host.now - uptime - host.boot_at < 60) or Path(
+        "/.dockerenv"
+    ).exists()
     monkeypatch.delenv("HOME")
     import pwd
 
@@ -180,7 +178,7 @@ def test_this_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_when_a_process_began(host: Host, running: Callable[..., subprocess.Popen[str]]) -> None:
-    child = running("print('ready', flush=True); input()")
+    child = running("print('ready', flush=True); import sys; sys.stdin.read()")
     began = started_at(child.pid, host)
     assert began is not None and abs(this_host().now - began) < 5
     assert started_at(2**22 + 1, host) is None

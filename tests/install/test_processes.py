@@ -167,7 +167,7 @@ def test_every_store_that_is_held_is_found(tmp_path: Path, host: Host, running: 
     agent = running(LIKE_QDRANT, str(tmp_path / "some where" / "q"))
     writer = running(HOLD_HISTORY, str(tmp_path / "history.db"))
     running(
-        "open('history.db', 'w').write('not SQLite'); f = open('history.db'); print('ready', flush=True); input()",
+        "open('history.db', 'w').write('not SQLite'); f = open('history.db'); print('ready', flush=True); import sys; sys.stdin.read()",
         cwd=tmp_path / "some where",
     )
     running(HOLD_HISTORY, str(tmp_path / "unrelated.db"))
