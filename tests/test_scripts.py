@@ -232,8 +232,13 @@ def test_pip_hears_where_packages_are_and_not_where_to_put_them(environment: Mod
         (
             "WARNING: Retrying (Retry(total=1)) after connection broken by 'NewConnectionError(...: Failed to "
             "establish a new connection: [Errno -3] Temporary failure in name resolution')': /simple/typer/\n"
-            "ERROR: Could not find a version that satisfies the requirement typer\n",
+            "ERROR: Could not find a version that satisfies the requirement typer (from versions: none)\n",
             "cannot reach the package index",
+        ),
+        (
+            "ERROR: Could not find a version that satisfies the requirement x==9 (from versions: 1.0, 2.0)\n"
+            "ERROR: No matching distribution found for x==9\n",
+            "cannot make the environment: ERROR: No matching distribution found for x==9",
         ),
         ("OSError: [Errno 28] No space left on device\n", "no space left"),
         (
@@ -263,11 +268,16 @@ def test_one_failed_check_fails_all_and_hides_none(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     ran = _recorded(environment, monkeypatch, tmp_path, failing="mypy")
+    monkeypatch.setattr(environment, "LINTS", True)
     assert environment.test([]) == 1
     assert [command[0] for command in ran()] == ["ruff", "ruff", "mypy", "lint-imports", "pytest"]
     assert capfd.readouterr().out.rstrip().endswith("failed: mypy")
     ran = _recorded(environment, monkeypatch, tmp_path, failing=None)
     assert environment.test([]) == 0
+    ran = _recorded(environment, monkeypatch, tmp_path, failing=None)
+    monkeypatch.setattr(environment, "LINTS", False)
+    assert environment.test([]) == 0
+    assert [command[0] for command in ran()] == ["pytest"]
 
 
 def _recorded(
