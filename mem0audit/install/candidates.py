@@ -177,11 +177,21 @@ def _command(candidate: Candidate, others: tuple[Candidate, ...], install: Insta
     return shlex.join(words)
 
 
+def _way(candidate: Candidate) -> str:
+    """What two halves of one store have in common: the process they lead back to, else how they were found."""
+    pid = re.search(r"\bpid (\d+)", candidate.found_by)
+    return pid[0] if pid else candidate.found_by
+
+
 def _readable(path: str, host: Host) -> bool:
     if host.uid == 0:
         # Already root: as printed to a root shell, "sudo" is neither needed nor always installed.
         return True
     location = host.at(path)
-    if not os.path.lexists(location):
+    try:
+        os.lstat(location)
+    except PermissionError:
+        return False
+    except OSError:
         return True
     return os.access(location, os.R_OK | (os.X_OK if os.path.isdir(location) else 0))

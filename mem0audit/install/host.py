@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
 import time
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 _INSIDE = ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Host:
     """Where to look, and when.
 
@@ -23,14 +24,14 @@ class Host:
     see began: the machine's boot, or in a container the start of its first process. None if unknown.
     """
 
+    root: str = "/"
+    proc: str = "/proc"
     environ: Mapping[str, str]
     home: str
     cwd: str
     uid: int
     boot_at: float | None
     now: float
-    root: str = "/"
-    proc: str = "/proc"
 
     def at(self, path: str) -> str:
         """The real location of an absolute `path` of this host (below `root` when that is not `/`)."""
@@ -140,7 +141,7 @@ def _resolved_inside(base: str, path: str) -> str:
             continue
         links += 1
         if links > 40:
-            raise OSError(40, "Too many levels of symbolic links", path)
+            raise OSError(errno.ELOOP, "Too many levels of symbolic links", path)
         if target.startswith("/"):
             done = "/"
         todo.extend(target.split("/")[::-1])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -133,6 +134,30 @@ for path in ("/tmp/qdrant", "/srv/volume/qdrant", "/run/memory/x"):
         f"/srv/volume/qdrant {kind} False False",
         "/run/memory/x tmpfs False True",
     ], done.stderr
+
+
+@pytest.mark.root
+def test_a_container_seen_from_outside(
+    durable: Path, host: Host, mount: Callable[..., Path], running: Callable[..., subprocess.Popen[str]]
+) -> None:
+    for name in ("upper", "work", "volume"):
+        (durable / name).mkdir()
+    merged = mount(
+        "overlay", durable / "merged", f"lowerdir=/,upperdir={durable}/upper,workdir={durable}/work"
+    )  # fmt: skip
+    inside = (
+        f"cd {merged} && mkdir -p srv/volume old tmp/qdrant && touch .dockerenv"
+        f" && mount --bind {durable}/volume srv/volume"
+        ' && mount --rbind /proc proc && pivot_root . old && cd / && exec "$@"'
+    )
+    prefix = ("unshare", "-m", "--propagation", "private", "sh", "-c", inside, "sh")
+    code = "print('ready', flush=True)\nimport sys; sys.stdin.read()"
+    child = running(code, prefix=prefix, python=os.path.realpath(sys.executable))
+    base = f"/proc/{child.pid}/root"
+    assert inside_container(host, child.pid) == "/.dockerenv exists"
+    assert on_own_layer(f"{base}/tmp/qdrant", host) is True
+    assert on_own_layer(f"{base}/srv/volume/qdrant", host) is False
+    assert on_own_layer("/tmp/qdrant", host) is False or inside_container(host) is not None
 
 
 def test_this_test_does_not_depend_on_where_it_runs(host: Host) -> None:

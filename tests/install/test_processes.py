@@ -166,10 +166,8 @@ def test_a_recreated_store_is_not_the_deleted_one(tmp_path: Path, host: Host, ru
 def test_every_store_that_is_held_is_found(tmp_path: Path, host: Host, running: Running) -> None:
     agent = running(LIKE_QDRANT, str(tmp_path / "some where" / "q"))
     writer = running(HOLD_HISTORY, str(tmp_path / "history.db"))
-    running(
-        "open('history.db', 'w').write('not SQLite'); f = open('history.db'); print('ready', flush=True); import sys; sys.stdin.read()",
-        cwd=tmp_path / "some where",
-    )
+    text = "open('history.db', 'w').write('no SQLite'); f = open('history.db'); print('ready', flush=True)\n"
+    running(text + "import sys; sys.stdin.read()", cwd=tmp_path / "some where")
     running(HOLD_HISTORY, str(tmp_path / "unrelated.db"))
     found = {(one.kind, one.path): one for one in stores_held(host) if str(tmp_path) in one.path}
     assert set(found) == {
