@@ -69,6 +69,7 @@ def screen(
         quiet=quiet,
         program=called_as(),
         flags=flags,
+        sqlite3_shell=shutil.which("sqlite3") is not None,
     )
 
 
@@ -115,11 +116,11 @@ def complain(problem: Mem0auditError) -> None:
 
 
 def say(line: str) -> None:
-    """A line to standard error, escaped; a closed one is no error."""
+    """A line to standard error, escaped, our commands in it as the user called us; a closed one is no error."""
     if sys.stderr is None:
         return
     try:
-        sys.stderr.write(escape(line) + "\n")
+        sys.stderr.write(escape(Screen(program=called_as()).ours(line)) + "\n")
         sys.stderr.flush()
     except OSError:
         return

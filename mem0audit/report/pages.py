@@ -31,8 +31,13 @@ def explain_text(rules: Sequence[Rule], screen: Screen, *, whole: bool) -> str:
     pages = []
     for rule in rules:
         head, *rest = page_lines(rule, screen.width)
-        pages.append("\n".join([screen.bold(head), *(screen.ours(line) for line in rest)]))
+        pages.append("\n".join([screen.bold(head), *(_page_line(line, screen) for line in rest)]))
     return "\n\n".join(pages) + "\n"
+
+
+def _page_line(line: str, screen: Screen) -> str:
+    """A line of a page; only whole commands are spelled as the user called us, so that prose keeps its width."""
+    return screen.ours(line) if line.lstrip().startswith("mem0audit ") else line
 
 
 # --- status -------------------------------------------------------------------------------------

@@ -168,6 +168,9 @@ def _verdict(report: Report, screen: Screen) -> list[str]:
     for sentence in [*_gone(report, groups), *_at_risk(report, groups)]:
         lines += [screen.alarm(line) for line in screen.wrap(sentence)]
     others = " ".join(_others(report, groups))
+    if not lines and not others and report.incidents:
+        first = max(report.incidents, key=lambda i: i.certainty)
+        others = f"{first.name[:1].upper()}{first.name[1:]} ({first.certainty.label})."
     worst = max((f.severity for f in report.findings), default=Severity.INFO)
     lines += [screen.severity(worst, line) for line in screen.wrap(others)]
     rest = []
@@ -362,12 +365,9 @@ def _others(report: Report, groups: dict[str, list[Finding]]) -> list[str]:
         else:
             unsaid += len(findings)
     if unsaid:
-        sentences.append(plural(unsaid, "other finding") + " below." if sentences else _only(unsaid))
+        others = bool(sentences) or any(code in groups for code in (*_GONE, *_RISKS))
+        sentences.append(plural(unsaid, "other finding" if others else "finding") + " below.")
     return sentences
-
-
-def _only(count: int) -> str:
-    return plural(count, "finding") + ", below."
 
 
 _TAKE_OUT = ("L104", "L103", "L101", "L110", "L102")
