@@ -8,7 +8,6 @@ written by its TypeScript SDK).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from hashlib import md5
 from typing import Any, NamedTuple
 
@@ -33,7 +32,9 @@ NO_DATA = 16
 LEMMATIZED = 32
 """Has `text_lemmatized`: mem0 2.0 or later wrote it last."""
 MEM0_SHAPE = 64
-"""Has text and mem0's hash of a text (every release from 0.0.16 on), or is mem0's own in another way."""
+"""Has text and a hash of a text, as every release from 0.0.16 on writes it."""
+ODD_OWNER = 128
+"""A scope id that is a list or a dict."""
 
 
 class PointRecord(NamedTuple):
@@ -71,26 +72,25 @@ def text_digest(text: str) -> bytes:
 
 
 class MemoryKeeper:
-    """Makes a `PointRecord` of each point; owners are shared between records to save memory."""
+    """Makes a `PointRecord` of each point. Owners are shared between records: `owners` holds each once."""
 
     def __init__(self) -> None:
-        self._owners: dict[Any, Owner] = {}
+        self.owners: dict[Owner, Owner] = {}
 
     def __call__(
         self, rowid: int, point_id: PointId, payload: Mapping[str, Any], vector: VectorFacts
     ) -> PointRecord:
-        """A point as read (see `model.KeepPoint`) in, its record out."""
+        """A point as read (see `model.KeepPoint`) in, its record out. Runs for every point: no calls to spare."""
         get = payload.get
         data = get("data")
         flags = 0
         text = None
         if type(data) is str:
             try:
-                digest = md5(data.encode(), usedforsecurity=False)
-                text = digest.digest()
+                text = md5(data.encode(), usedforsecurity=False).digest()
                 stored = get("hash")
                 if stored is not None:
-                    flags = MEM0_SHAPE if stored == digest.hexdigest() else MEM0_SHAPE | STALE_HASH
+                    flags = MEM0_SHAPE if stored == text.hex() else MEM0_SHAPE | STALE_HASH
             except UnicodeEncodeError:
                 # mem0 cannot hash such a text either, so there is no hash to compare with
                 text = text_digest(data)
@@ -105,12 +105,19 @@ class MemoryKeeper:
         if not CAMEL_KEYS.isdisjoint(payload):
             flags |= CAMEL
         owner: Owner = (get("user_id"), get("agent_id"), get("run_id"))
-        with suppress(TypeError):  # an owner that is a list or a dict is kept as it is
-            owner = self._owners.setdefault(owner, owner)
+        try:
+            owner = self.owners.setdefault(owner, owner)
+        except TypeError:
+            flags |= ODD_OWNER  # a list or a dict: kept as it is
         created, updated = get("created_at"), get("updated_at")
         if updated == created:
             updated = created  # one string instead of two
-        return PointRecord(rowid, text, flags, created, updated, owner, get("expiration_date"), vector)
+        return _new_record(
+            PointRecord, (rowid, text, flags, created, updated, owner, get("expiration_date"), vector)
+        )
+
+
+_new_record = tuple.__new__  # what the class itself calls, without the call of its own
 
 
 def keep_entity(

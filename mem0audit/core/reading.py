@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 from mem0audit.core.model import (
     Agent,
@@ -19,14 +19,24 @@ from mem0audit.core.model import (
     PointsRead,
     StoreLayout,
 )
-from mem0audit.core.points import NO_DATA, NO_TEXT, TELEMETRY, EntityRecord, PointRecord
+from mem0audit.core.points import (
+    CAMEL,
+    NO_DATA,
+    NO_TEXT,
+    ODD_OWNER,
+    STALE_HASH,
+    TELEMETRY,
+    EntityRecord,
+    Owner,
+    PointRecord,
+)
 from mem0audit.core.reconcile import Comparison, compare
 from mem0audit.core.timeline import Timeline
 
 TELEMETRY_COLLECTIONS = frozenset({"mem0migrations", "mem0-migrations", "mem0_migrations"})
 """mem0's own collections (0.1.89, and 0.1.92 on), beside the memories where a client was passed."""
 
-Role = Literal["memories", "entities", "telemetry", "other"]
+NOTED = NO_TEXT | NO_DATA | STALE_HASH | CAMEL | TELEMETRY | ODD_OWNER
 
 
 @dataclass(frozen=True)
@@ -37,17 +47,54 @@ class Memories:
     read: PointsRead[PointRecord]
     configured: bool
     """It is the collection of this install, not another one that lies in the same folder."""
+    owners: Collection[Owner] = ()
+    """Every owner of its points once, but for those that are lists or dicts (`ODD_OWNER`)."""
+
+    @cached_property
+    def noted(self) -> tuple[tuple[str, PointRecord], ...]:
+        """The points that some rule may want to speak of: looked through once, not once a rule."""
+        return tuple((str(i), p) for i, p in self.read.rows.items() if p.flags & NOTED or p.expires)
+
+    @cached_property
+    def copies(self) -> Mapping[tuple[object, bytes], Sequence[tuple[str, Owner, int]]]:
+        """(id, owner, row) of the memories whose text stands several times, by user and digest of the text.
+
+        Without a user, by the whole owner.
+        """
+        seen: set[bytes] = set()
+        repeated: set[bytes] = set()
+        for point in self.read.rows.values():
+            text = point.text
+            if text is None or point.flags & NO_TEXT:
+                continue
+            if text in seen:
+                repeated.add(text)
+            else:
+                seen.add(text)
+        groups: dict[tuple[object, bytes], list[tuple[str, Owner, int]]] = defaultdict(list)
+        for memory_id, point in self.real() if repeated else ():
+            if point.text is not None and point.text in repeated:
+                user = point.owner[0] if point.owner[0] is not None else point.owner
+                groups[(repr(user), point.text)].append((memory_id, point.owner, point.rowid))
+        return groups
+
+    def owned_by(self, owners: Collection[Owner]) -> Iterator[tuple[str, PointRecord]]:
+        """Its memories with one of these owners, or with an owner that is a list or a dict."""
+        if owners or any(p.flags & ODD_OWNER for _, p in self.noted):
+            for memory_id, point in self.real():
+                if point.flags & ODD_OWNER or point.owner in owners:
+                    yield memory_id, point
 
     def real(self) -> Iterator[tuple[str, PointRecord]]:
         """Its memories: every point but mem0's own telemetry."""
         for point_id, record in self.read.rows.items():
             if not record.flags & TELEMETRY:
-                yield str(point_id), record
+                yield point_id if type(point_id) is str else str(point_id), record
 
     @property
     def count(self) -> int:
         """How many memories: points with text (a point without `data` is no memory)."""
-        return sum(1 for record in self.read.rows.values() if not record.flags & (TELEMETRY | NO_DATA))
+        return len(self.read.rows) - sum(1 for _, p in self.noted if p.flags & (TELEMETRY | NO_DATA))
 
 
 @dataclass(frozen=True)
@@ -97,7 +144,7 @@ class Reading:
             return self.standing
         if self.timeline is None or not self.vectors_readable:
             return None
-        return compare(self.timeline, {str(i): m for c in self.memories for i, m in c.real()}, self.elsewhere)
+        return compare(self.timeline, {i: m for c in self.memories for i, m in c.real()}, self.elsewhere)
 
     @property
     def collections(self) -> tuple[Memories | Entities, ...]:
@@ -126,7 +173,7 @@ class Reading:
     @cached_property
     def log_live_count(self) -> int | None:
         """How many memories exist by the log, None where it could not be read."""
-        return None if self.timeline is None else sum(1 for _ in self.timeline.live())
+        return None if self.timeline is None else self.timeline.live_count
 
     @property
     def memory_count(self) -> int | None:
@@ -144,6 +191,3 @@ class Reading:
     def vectors_path(self) -> str | None:
         """The embedded folder."""
         return None if self.install.vectors is None else self.install.vectors.value
-
-
-__all__ = ["NO_TEXT", "Entities", "Memories", "Reading", "Role"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from mem0audit.core.model import HistoryRow
@@ -72,15 +73,15 @@ class RowFault:
 class Timeline:
     """Takes history rows (a `model.RowSink`) and holds their fold.
 
-    `rowids`, `events` and `times` are parallel, a row each, in rowid order: the rowid, the event's
-    first letter, and the time of the change in seconds since 1970 (NaN where the row has none).
+    `rowids`, `events` and `whens` are parallel, a row each, in rowid order: the rowid, the event's first
+    letter, and the time of the change as the row has it.
     """
 
     def __init__(self) -> None:
         self.memories: dict[str, MemoryLog] = {}
         self.rowids = array("q")
         self.events = bytearray()
-        self.times = array("d")
+        self.whens: list[Any] = []
         self.offsets: dict[str, int] = {}
         self.broken: list[RowFault] = []
         self.without_add: list[RowFault] = []
@@ -88,21 +89,28 @@ class Timeline:
         self.unknown: list[RowFault] = []
         self.no_memory_id: list[int] = []
 
+    @cached_property
+    def times(self) -> array[float]:
+        """`whens` as seconds since 1970, NaN where a row has no time. Read when first asked for: few rules do."""
+        seconds = map(instant, self.whens)
+        return array("d", [_UNKNOWN_TIME if s is None else s for s in seconds])
+
     def rows(self, page: Sequence[HistoryRow]) -> None:
         """Fold one page of rows; pages come in rowid order and never repeat a row."""
         memories = self.memories
-        add_rowid, add_event, add_time = self.rowids.append, self.events.append, self.times.append
+        add_rowid, add_event, add_when = self.rowids.append, self.events.append, self.whens.append
         offsets = self.offsets
         for rowid, _id, memory_id, old, new, event, created, updated, _deleted, _actor, _role in page:
             when = updated if updated is not None else created
             add_rowid(rowid)
-            add_event(_CODES.get(event, 63))
-            seconds = instant(when) if when is not None else None
-            add_time(_UNKNOWN_TIME if seconds is None else seconds)
+            add_event(_CODES.get(event, 63) if type(event) is str else 63)
+            add_when(when)
             if type(when) is str:
                 offset = when[-6:]
-                if offset[3:4] == ":" and offset[0] in "+-":
-                    offsets[offset] = offsets.get(offset, 0) + 1
+                if offset in offsets:
+                    offsets[offset] += 1
+                elif offset[3:4] == ":" and offset[0] in "+-":
+                    offsets[offset] = 1
             if type(memory_id) is not str:
                 if memory_id is None:
                     self.no_memory_id.append(rowid)
@@ -135,6 +143,11 @@ class Timeline:
                 self.unknown.append(RowFault(memory_id, rowid, _shown_event(event)))
                 continue
             log.last = event
+
+    @property
+    def live_count(self) -> int:
+        """How many memories exist by the log."""
+        return sum(1 for log in self.memories.values() if log.last == ADD or log.last == UPDATE)
 
     def live(self) -> Iterator[tuple[str, MemoryLog]]:
         """The memories whose last event is ADD or UPDATE, with their logs."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable
 from datetime import date, datetime, timezone
 from urllib.parse import unquote
 
 from mem0audit.core.points import CAMEL, NO_DATA, NO_TEXT, TELEMETRY, Owner, shown_owner
-from mem0audit.core.reading import Memories, Reading
+from mem0audit.core.reading import Reading
 from mem0audit.core.rules.verdict import RuleFunction, Verdict, finding
 from mem0audit.core.timeline import DELETE
 
@@ -16,24 +16,10 @@ REPEATED = 10
 """From this many copies of one text for one user on, it is C604 and no longer C601."""
 
 
-def _copies(home: Memories) -> dict[tuple[object, bytes], list[tuple[str, Owner, int]]]:
-    """Memories with the same text for the same user (or, without one, the same whole owner)."""
-    texts = Counter(p.text for _, p in home.real() if p.text is not None and not p.flags & NO_TEXT)
-    repeated = {text for text, count in texts.items() if count > 1}
-    groups: dict[tuple[object, bytes], list[tuple[str, Owner, int]]] = defaultdict(list)
-    if not repeated:
-        return groups
-    for memory_id, point in home.real():
-        if point.text in repeated and point.text is not None:
-            user = point.owner[0] if point.owner[0] is not None else point.owner
-            groups[(repr(user), point.text)].append((memory_id, point.owner, point.rowid))
-    return groups
-
-
 def duplicate_memory(r: Reading) -> Iterable[Verdict]:
     """C601: same text, same owner, several ids."""
     for home in r.memories:
-        for members in _copies(home).values():
+        for members in home.copies.values():
             if len(members) >= REPEATED:
                 continue
             by_owner: dict[str, list[tuple[str, Owner, int]]] = defaultdict(list)
@@ -57,7 +43,7 @@ def duplicate_memory(r: Reading) -> Iterable[Verdict]:
 def empty_memory(r: Reading) -> Iterable[Verdict]:
     """C602: no text, or a blank one."""
     for home in r.memories:
-        for memory_id, point in home.real():
+        for memory_id, point in home.noted:
             if point.flags & NO_TEXT and not point.flags & TELEMETRY:
                 yield finding(
                     "C602",
@@ -75,7 +61,7 @@ def empty_memory(r: Reading) -> Iterable[Verdict]:
 def foreign_payload(r: Reading) -> Iterable[Verdict]:
     """C603: written with another SDK's keys, so that Python's mem0 does not find it."""
     for home in r.memories:
-        for memory_id, point in home.real():
+        for memory_id, point in home.noted:
             if point.flags & CAMEL and not any(v is not None for v in point.owner):
                 yield finding(
                     "C603",
@@ -89,7 +75,7 @@ def foreign_payload(r: Reading) -> Iterable[Verdict]:
 def repeated_text(r: Reading) -> Iterable[Verdict]:
     """C604: one text many times for one user."""
     for home in r.memories:
-        for members in _copies(home).values():
+        for members in home.copies.values():
             if len(members) >= REPEATED:
                 first = members[0]
                 yield finding(
@@ -108,7 +94,7 @@ def expired_memory(r: Reading) -> Iterable[Verdict]:
     """
     today = datetime.fromtimestamp(r.now, timezone.utc).date()
     for home in r.memories:
-        for memory_id, point in home.real():
+        for memory_id, point in home.noted:
             if not point.expires:
                 continue
             try:
@@ -144,7 +130,7 @@ def deleted_text_kept(r: Reading) -> Iterable[Verdict]:
         )
     if not r.vectors_readable or not gone:
         return
-    owners = {v for c in r.memories for _, p in c.real() for v in p.owner if v is not None}
+    owners = {v for c in r.memories for owner in c.owners for v in owner if v is not None}
     for scope in r.history.message_scopes:
         named = [unquote(part.partition("=")[2]) for part in scope.scope.split("&") if "=" in part]
         if named and not any(name in owners for name in named):
@@ -161,7 +147,7 @@ def telemetry_store(r: Reading) -> Iterable[Verdict]:
     for info in r.telemetry:
         yield finding("S805", {"collection": info.name}, path=info.path, subject=info.name)
     for home in r.memories:
-        count = sum(1 for p in home.read.rows.values() if p.flags & TELEMETRY)
+        count = sum(1 for _, p in home.noted if p.flags & TELEMETRY)
         if count:
             yield finding("S805", {"points": count}, path=home.info.path, subject=home.info.name)
 

@@ -7,7 +7,17 @@ from collections.abc import Iterable, Iterator
 
 from mem0audit.core import versions
 from mem0audit.core.model import Finding, NotChecked
-from mem0audit.core.points import CAMEL, LEMMATIZED, NO_DATA, OWNER_KEYS, STALE_HASH, Owner, shown_owner
+from mem0audit.core.points import (
+    CAMEL,
+    LEMMATIZED,
+    NO_DATA,
+    ODD_OWNER,
+    OWNER_KEYS,
+    STALE_HASH,
+    TELEMETRY,
+    Owner,
+    shown_owner,
+)
 from mem0audit.core.reading import Memories, Reading
 from mem0audit.core.reconcile import Comparison
 from mem0audit.core.rules.verdict import RuleFunction, Verdict, finding
@@ -167,7 +177,7 @@ def _newer(stored: object, logged: object) -> str:
 def stale_hash(r: Reading) -> Iterable[Verdict]:
     """D305: the payload's hash is not the MD5 of its text."""
     for home in r.memories:
-        for memory_id, point in home.real():
+        for memory_id, point in home.noted:
             if point.flags & STALE_HASH:
                 yield finding(
                     "D305",
@@ -278,9 +288,10 @@ def unreachable_owner(r: Reading) -> Iterable[Verdict]:
         yield NotChecked("D308", f"the agent's mem0 version is unknown ({r.agent.source})", gap=False)
         return
     for home in r.memories:
-        for memory_id, point in home.real():
+        beyond = {o for o in home.owners if any(_beyond(mem0, value) for value in o)}
+        for memory_id, point in home.owned_by(beyond):
             for key, value in zip(OWNER_KEYS, point.owner, strict=True):
-                if value is None or versions.reaches_owner(mem0, value) is not False:
+                if not _beyond(mem0, value):
                     continue
                 yield finding(
                     "D308",
@@ -289,6 +300,10 @@ def unreachable_owner(r: Reading) -> Iterable[Verdict]:
                     path=home.info.path,
                     subject=home.info.name,
                 )
+
+
+def _beyond(mem0: str, value: object) -> bool:
+    return value is not None and versions.reaches_owner(mem0, value) is False
 
 
 def _unreachable(value: object) -> str:
@@ -302,8 +317,9 @@ def _unreachable(value: object) -> str:
 def no_owner(r: Reading) -> Iterable[Verdict]:
     """D309: a memory without any scope id."""
     for home in r.memories:
-        for memory_id, point in home.real():
-            if point.flags & (CAMEL | NO_DATA) or any(v is not None and v != "" for v in point.owner):
+        nobody = {o for o in home.owners if not any(v is not None and v != "" for v in o)}
+        for memory_id, point in home.owned_by(nobody):
+            if point.flags & (CAMEL | NO_DATA | TELEMETRY | ODD_OWNER):
                 continue
             yield finding(
                 "D309",
