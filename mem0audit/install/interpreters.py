@@ -146,6 +146,9 @@ def import_path(
         if settings.get("include-system-site-packages", "").lower() != "true":
             return _with_pth((*folders, *sites), base, host)
         prefix = os.path.dirname(settings.get("home", os.path.dirname(real)))
+        if _venv_settings(prefix, base, host) is not None:
+            # Made from another environment: Python 3.10 writes that one as home, and uses what is behind it.
+            prefix = os.path.dirname(os.path.dirname(real))
     else:
         prefix = os.path.dirname(os.path.dirname(real))
     home = environ.get("HOME")

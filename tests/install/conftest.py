@@ -96,3 +96,21 @@ def wait_until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
     while not condition():
         assert time.monotonic() < end, "did not come true"
         time.sleep(0.02)
+
+
+def private_tmp(stage: Path) -> tuple[str, ...]:
+    """A command prefix: what follows runs in a mount namespace with a /tmp of its own, an empty tmpfs.
+
+    The Python of the tests and the checkout stay where they are, also when they lie under /tmp.
+    """
+    stage.mkdir()
+    needed = dict.fromkeys(
+        os.path.realpath(path) for path in (sys.prefix, sys.base_prefix, Path(__file__).parents[2])
+    )
+    kept = [path for path in needed if path.startswith("/tmp/")]
+    steps = [f"mount -t tmpfs own '{stage}'"]
+    for path in kept:
+        inside = f"{stage}/{path.removeprefix('/tmp/')}"
+        steps += [f"mkdir -p '{inside}'", f"mount --bind '{path}' '{inside}'"]
+    steps += [f"mount --move '{stage}' /tmp", "cd /", 'exec "$@"']
+    return ("unshare", "-m", "--propagation", "private", "sh", "-c", " && ".join(steps), "sh")

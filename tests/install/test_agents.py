@@ -16,6 +16,7 @@ from mem0audit.install.agents import whose_mem0
 from mem0audit.install.host import Host
 from mem0audit.install.interpreters import import_path, interpreter_of, package_in
 from mem0audit.install.processes import holders
+from tests.install.conftest import private_tmp
 
 Running = Callable[..., "subprocess.Popen[str]"]
 HOLD = "import sys\nf = open(sys.argv[1], 'a')\nprint('ready', flush=True)\nsys.stdin.read()"
@@ -151,29 +152,21 @@ def test_an_upgrade_under_a_running_agent_is_told(
 
 
 @pytest.mark.root
-def test_a_venv_in_another_mount_namespace(host: Host, running: Running, own_home: Path) -> None:
+def test_a_venv_in_another_mount_namespace(
+    tmp_path: Path, host: Host, running: Running, own_home: Path
+) -> None:
     """The packages that the process sees, not those of the same path here."""
     code = (
-        "import os, sys\nsite = '/tmp/v/lib/python3.11/site-packages'\n"
+        "import os, sys\nsite = '/tmp/v/lib/python%d.%d/site-packages' % sys.version_info[:2]\n"
         "os.makedirs(site + '/mem0ai-2.0.3.dist-info'); os.makedirs('/tmp/v/bin')\n"
         "open(site + '/mem0ai-2.0.3.dist-info/METADATA', 'w').write('Name: mem0ai\\nVersion: 2.0.3\\n')\n"
-        "open('/tmp/v/pyvenv.cfg', 'w').write('home = /usr/bin\\nversion = 3.11.2\\n')\n"
+        "open('/tmp/v/pyvenv.cfg', 'w').write('home = /usr/bin\\n')\n"
         "os.symlink(sys.executable, '/tmp/v/bin/python')\n"
-        "if os.fork() == 0: pass\n"
         "f = open('/tmp/history.db', 'w')\n"
         "os.execv('/tmp/v/bin/python', ['/tmp/v/bin/python', '-S', '-c',"
         ' \'import sys; f = open("/tmp/history.db"); print("ready", flush=True); sys.stdin.read()\'])'
-    ).replace("if os.fork() == 0: pass\n", "")
-    prefix = (
-        "unshare",
-        "-m",
-        "--propagation",
-        "private",
-        "sh",
-        "-c",
-        'mount -t tmpfs own /tmp && exec "$@"',
-        "sh",
     )
+    prefix = private_tmp(tmp_path / "stage")
     child = running(code, prefix=prefix, env={**os.environ, "HOME": "/"})
     found = [one for one in holders(["/tmp/history.db"], host).holders if one.pid == child.pid]
     assert found and found[0].private_tmp

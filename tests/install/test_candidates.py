@@ -18,6 +18,7 @@ from mem0audit.core.model import Candidate, Install
 from mem0audit.install.candidates import find_candidates
 from mem0audit.install.host import Host
 from mem0audit.install.locate import Flags, locate
+from tests.install.conftest import private_tmp
 from tests.install.test_processes import HOLD_HISTORY, LIKE_QDRANT
 
 Running = Callable[..., "subprocess.Popen[str]"]
@@ -170,17 +171,10 @@ def test_the_installs_own_are_no_candidates_by_any_name(tmp_path: Path, host: Ho
 
 
 @pytest.mark.root
-def test_a_store_in_a_private_tmp_is_named_by_a_path_that_works(host: Host, running: Running) -> None:
-    prefix = (
-        "unshare",
-        "-m",
-        "--propagation",
-        "private",
-        "sh",
-        "-c",
-        'mount -t tmpfs own /tmp && exec "$@"',
-        "sh",
-    )
+def test_a_store_in_a_private_tmp_is_named_by_a_path_that_works(
+    tmp_path: Path, host: Host, running: Running
+) -> None:
+    prefix = private_tmp(tmp_path / "stage")
     agent = running(
         LIKE_QDRANT, "/tmp/qdrant", prefix=prefix, env={**os.environ, "HOME": "/", "MEM0_DIR": "/tmp/m"}
     )

@@ -14,6 +14,7 @@ import pytest
 
 from mem0audit.install.host import Host, machine_boot, started_at, this_host
 from mem0audit.install.places import born_at, look_at
+from tests.install.conftest import private_tmp
 
 STORES = Path(__file__).parents[1] / "data" / "stores"
 
@@ -91,23 +92,14 @@ def test_on_a_tmpfs(tmp_path: Path, host: Host, mount: Callable[..., Path]) -> N
 
 @pytest.mark.root
 def test_seen_through_a_process_in_another_namespace(
-    host: Host, running: Callable[..., subprocess.Popen[str]]
+    tmp_path: Path, host: Host, running: Callable[..., subprocess.Popen[str]]
 ) -> None:
     """The tmpfs that only the process has, with its own table; a link there leads to its files, not to ours."""
     code = (
         "import os\nos.makedirs('/tmp/store')\nopen('/tmp/store/f', 'w').write('abc')\n"
         "os.symlink('/tmp/store', '/tmp/link')\nprint('ready', flush=True)\nimport sys; sys.stdin.read()"
     )
-    prefix = (
-        "unshare",
-        "-m",
-        "--propagation",
-        "private",
-        "sh",
-        "-c",
-        'mount -t tmpfs secret /tmp && exec "$@"',
-        "sh",
-    )
+    prefix = private_tmp(tmp_path / "stage")
     child = running(code, prefix=prefix)
     for name in ("store", "link"):
         place = look_at(f"/proc/{child.pid}/root/tmp/{name}", host)

@@ -18,6 +18,7 @@ import pytest
 
 from mem0audit.install.host import Host
 from mem0audit.install.processes import described, holders, stores_held, unit_in
+from tests.install.conftest import private_tmp
 
 HOLD_STORE = """
 import sys
@@ -185,17 +186,12 @@ def test_every_store_that_is_held_is_found(tmp_path: Path, host: Host, running: 
 PRIVATE = ("unshare", "-m", "--propagation", "private", "sh", "-c")
 
 
-def in_private_tmp() -> tuple[str, ...]:
-    """A command prefix: an own /tmp (a tmpfs), then Python with what follows."""
-    return (*PRIVATE, 'mount -t tmpfs private /tmp && exec "$@"', "sh")
-
-
 @pytest.mark.root
-def test_a_store_in_a_private_tmp(host: Host, running: Running, own_home: Path) -> None:
+def test_a_store_in_a_private_tmp(tmp_path: Path, host: Host, running: Running, own_home: Path) -> None:
     agent = running(
         HOLD_STORE,
         "/tmp/mem0audit-private/qdrant",
-        prefix=in_private_tmp(),
+        prefix=private_tmp(tmp_path / "stage"),
         env={**os.environ, "HOME": "/", "TMPDIR": "/"},
     )
     assert not os.path.exists("/tmp/mem0audit-private")
