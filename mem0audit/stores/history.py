@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
@@ -106,6 +107,8 @@ def _pages(reading: Reading, select: str, take: Callable[[list[Any]], None], las
     while True:
         rows, whole = _page(reading, sql, (last,))
         if rows:
+            if rows[-1][0] <= last:
+                raise sqlite3.DatabaseError("malformed: rowids out of order")
             take(rows)
             last = rows[-1][0]
         if whole and len(rows) < PAGE_ROWS:
@@ -323,7 +326,10 @@ def _salvage(reading: Reading, select: str, last: int, sink: RowSink) -> int:
     """Rows after `last` one by one, in rowid order, over what does not read; how many there were."""
     reading.connection.text_factory = _lenient
     rows: list[HistoryRow] = []
+    end = time.perf_counter() + sqlitefiles.SALVAGE_S
     for rowid in sqlitefiles.surviving_rowids(reading, "history", "id", last):
+        if time.perf_counter() > end:
+            break
         with suppress(sqlite3.DatabaseError):
             rows += [HistoryRow._make(row) for row in reading.all(f"{select} WHERE rowid = ?", (rowid,))]
     if rows:

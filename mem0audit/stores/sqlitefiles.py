@@ -262,14 +262,21 @@ def _uri(path: str, query: str) -> str:
     return f"file://{quote(os.fsencode(Path(path).absolute()))}?{query}"
 
 
-def _connect(path: str, query: str) -> sqlite3.Connection:
+def _connect(path: str, query: str, tolerant: bool = False) -> sqlite3.Connection:
+    """A read-only connection. `tolerant` reads files that are shorter than their header says: SQLite refuses
+    those unless the schema is writable, which it is not here (the file is open read-only)."""
     connection = sqlite3.connect(_uri(path, query), uri=True, timeout=BUSY_S, isolation_level=None)
     try:
+        if tolerant:
+            connection.execute("PRAGMA writable_schema = 1")
         connection.execute("PRAGMA query_only = 1")
         connection.execute("PRAGMA trusted_schema = 0")
         connection.execute("PRAGMA cell_size_check = 1")
         connection.execute("PRAGMA schema_version").fetchone()  # a first look: a hot journal shows here
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, sqlite3.DatabaseError) and _is_damage(error) and not tolerant:
+            connection.close()
+            return _connect(path, query, tolerant=True)
         connection.close()
         raise
     return connection
@@ -364,7 +371,10 @@ def _opened(path: str, found: os.stat_result, hot: bool) -> Iterator[Reading]:
         elif hot:
             target, query, way = _scratch_copy(stack, path, "-journal"), "mode=rw", "scratch copy"
         connection = stack.enter_context(closing(_connect(target, query)))
-        yield Reading(path, journal_mode, way, connection)
+        reading = Reading(path, journal_mode, way, connection)
+        if connection.execute("PRAGMA writable_schema").fetchone()[0]:
+            reading.problem = FileProblem("damaged", "cut off: shorter than its header says")
+        yield reading
         if before is not None and (_mark(path) != before or _mark(path + "-wal") is not None):
             raise Changed
 
@@ -438,6 +448,8 @@ def _free_pages(reading: Reading) -> int | None:
 
 # --- Paged reading ---------------------------------------------------------------------------------
 
+SALVAGE_S: Final = 20.0
+"""How long a damaged table is searched for rows that still read, in many short statements."""
 PAGE_BYTES: Final = 1 << 20
 """What one page of rows should weigh: small enough to be decoded while still in the processor's cache."""
 TAIL: Final = 256
@@ -474,7 +486,7 @@ def read_points(reading: Reading, sink: PageSink) -> None:
     try:
         rows_there = int(reading.one("SELECT count(*) FROM points"))
         bytes_there = int(reading.one("PRAGMA page_count")) * int(reading.one("PRAGMA page_size"))
-        limit = max(32, min(4096, PAGE_BYTES // (bytes_there // max(rows_there, 1) + 1)))
+        limit = max(4, min(4096, PAGE_BYTES // (bytes_there // max(rows_there, 1) + 1)))
     except sqlite3.DatabaseError as error:
         if not _is_damage(error):
             raise
@@ -484,6 +496,8 @@ def read_points(reading: Reading, sink: PageSink) -> None:
         while True:
             rows, whole = reading.page(sql, (last, limit))
             if rows:
+                if rows[-1][0] <= last:
+                    raise sqlite3.DatabaseError("malformed: rowids out of order")
                 sink.take(rows)
                 seen.update([(row[0], row[1]) for row in rows])
                 last = rows[-1][0]
@@ -524,11 +538,12 @@ def _close(reading: Reading, schema: int, changes: int, seen: dict[int, Any]) ->
                 detail = f"its table holds {len(seen)} rows, its index {indexed}"
                 reading.problem = FileProblem("damaged", detail)
             return [], set()
-        live = dict(reading.all("SELECT rowid, id FROM points"))
+        live = dict(reading.connection.execute("SELECT rowid, id FROM points"))
         newest = "SELECT rowid FROM points ORDER BY rowid DESC LIMIT ?"
         again = {rowid for (rowid,) in reading.all(newest, (TAIL,))}
         if live != seen:
-            again.update(rowid for rowid, key in live.items() if rowid not in seen or seen[rowid] != key)
+            missing = object()
+            again.update([rowid for rowid, key in live.items() if seen.get(rowid, missing) != key])
         fresh = []
         for rowid in sorted(again):
             fresh += reading.all(one_row, (rowid,))
@@ -544,8 +559,11 @@ def _is_damage(error: sqlite3.Error) -> bool:
 def _salvage(reading: Reading, sink: PageSink, last: int, before: int) -> None:
     """What still reads after rowid `last` of a damaged table, row by row."""
     read = before
+    end = time.perf_counter() + SALVAGE_S
     rowids = surviving_rowids(reading, "points", "id", last)
     for rowid in rowids:
+        if time.perf_counter() > end:
+            break
         with suppress(sqlite3.DatabaseError):
             rows = reading.all("SELECT rowid, id, point FROM points WHERE rowid = ?", (rowid,))
             sink.take(rows)
@@ -562,10 +580,12 @@ def surviving_rowids(reading: Reading, table: str, key: str, last: int) -> list[
     backwards = f"SELECT rowid FROM {name} NOT INDEXED ORDER BY rowid DESC"  # noqa: S608
     found.update(_until_damage(reading, backwards, ()))
     onwards = f"SELECT rowid FROM {name} NOT INDEXED WHERE rowid > ? ORDER BY rowid"  # noqa: S608
+    end = time.perf_counter() + SALVAGE_S
     at, gap = last, 1
-    while gap < 1 << 24:  # over a damaged page, by ever wider steps, to the next that reads
+    while gap < 1 << 24 and time.perf_counter() < end:
+        # over a damaged page, by ever wider steps, to the next that reads
         more = _until_damage(reading, onwards, (min(at + gap - 1, (1 << 63) - 1),))
-        if more:
+        if more and max(more) > at:
             found.update(more)
             at, gap = max(more), 1
         else:
