@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -167,5 +167,7 @@ TestMem0BesideAModel.settings = settings(
     deadline=None,
     derandomize=False,
     suppress_health_check=list(HealthCheck),
+    # no shrinking: each step is real mem0, and the blob printed at a failure repeats it
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
     print_blob=True,
 )
