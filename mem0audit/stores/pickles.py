@@ -247,6 +247,8 @@ def _look(blob: bytes) -> None:
         elif op in _COUNTED:
             width = _COUNTED[op]
             at += 1 + width + int.from_bytes(blob[at + 1 : at + 1 + width], "little")
+            if at > size:
+                raise _RefusedError("cut short", began)
         elif op in _LINES:
             start = at + 1
             for _ in range(_LINES[op]):

@@ -218,8 +218,9 @@ def _header(path: str, found: os.stat_result) -> bytes:
         if not header.strip(b"\0"):
             raise ReadFailed("damaged", "begins with zero bytes")
         raise ReadFailed("not-sqlite", "is no SQLite file")
-    if len(header) < 100:
-        raise ReadFailed("damaged", f"cut off after {len(header)} bytes")
+    page_size = int.from_bytes(header[16:18], "big")
+    if len(header) < 100 or (page_size & (page_size - 1) == 0 and found.st_size < page_size):
+        raise ReadFailed("damaged", f"cut off after {found.st_size} bytes")
     return header
 
 
