@@ -123,7 +123,6 @@ class Reading:
     timeline: Timeline | None
     memories: tuple[Memories, ...]
     entities: tuple[Entities, ...]
-    others: tuple[CollectionInfo, ...]
     telemetry: tuple[CollectionInfo, ...]
     holders: tuple[Holder, ...]
     holders_unseen: str | None

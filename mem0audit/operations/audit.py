@@ -161,4 +161,5 @@ def _report(
         },
         candidates=reading.candidates,
         seconds=seconds,
+        collections=tuple(c.info.name for c in reading.collections),
     )

@@ -7,18 +7,21 @@ fault (mem0 writes the vector store first, the log second).
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import TypeVar
 
 from mem0audit.core.model import (
     CollectionInfo,
+    FileProblem,
     FileState,
     HistoryFile,
     Install,
     NotChecked,
     Origin,
+    PointsRead,
     StoreLayout,
 )
 from mem0audit.core.points import MEM0_SHAPE, TELEMETRY, MemoryKeeper, keep_entity
@@ -26,11 +29,14 @@ from mem0audit.core.reading import TELEMETRY_COLLECTIONS, Entities, Memories, Re
 from mem0audit.core.timeline import Timeline
 from mem0audit.install.agents import whose_mem0
 from mem0audit.install.candidates import find_candidates
-from mem0audit.install.host import Host
+from mem0audit.install.host import Host, seen_through
 from mem0audit.install.places import look_at
 from mem0audit.install.processes import holders
 from mem0audit.stores.embedded import EmbeddedStore
 from mem0audit.stores.history import read_history_file, read_rows
+from mem0audit.stores.otherroot import in_root
+
+T = TypeVar("T")
 
 Progress = Callable[[str, int | None, int | None], None]
 """Called with (phase, done, total); done and total are None where they are not known."""
@@ -43,18 +49,23 @@ def no_progress(phase: str, done: int | None, total: int | None) -> None:
 
 
 @dataclass(frozen=True)
-class Stores:
-    """The two stores as read, apart from what they stand on."""
+class _Vectors:
+    """The embedded folder as read."""
 
-    install: Install
-    layout: StoreLayout | None
-    history: HistoryFile | None
+    collection: Origin
+    layout: StoreLayout
+    memories: tuple[Memories, ...] = ()
+    entities: tuple[Entities, ...] = ()
+    telemetry: tuple[CollectionInfo, ...] = ()
+    not_read: tuple[NotChecked, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Log:
+    """The history file as read; `timeline` is None where its rows could not be read whole."""
+
+    history: HistoryFile
     timeline: Timeline | None
-    memories: tuple[Memories, ...]
-    entities: tuple[Entities, ...]
-    others: tuple[CollectionInfo, ...]
-    telemetry: tuple[CollectionInfo, ...]
-    not_read: tuple[NotChecked, ...]
 
 
 @contextmanager
@@ -70,68 +81,47 @@ def _no_collector() -> Iterator[None]:
             gc.enable()
 
 
-@_no_collector()
-def read_stores(install: Install, progress: Progress = no_progress) -> Stores:
-    """Read every collection of the folder, then the log.
+def _read_vectors(folder: str, wanted: Origin, progress: Progress) -> _Vectors:
+    """Every collection of the folder.
 
-    Where the configuration names no collection and mem0's default is not there, the only collection of
-    the folder is taken; the returned install says so.
+    Where the configuration names no collection and mem0's default is not there, the only collection of the
+    folder is taken; the returned origin says so.
     """
-    layout: StoreLayout | None = None
+    store = EmbeddedStore(folder)
+    layout = store.layout()
+    collection = _collection(wanted, layout)
     memories: list[Memories] = []
     entities: list[Entities] = []
-    others: list[CollectionInfo] = []
     telemetry: list[CollectionInfo] = []
     not_read: list[NotChecked] = []
-    if install.vectors is None:
-        what = "a Qdrant server" if install.provider == "qdrant" else install.provider
-        not_read.append(NotChecked("vector store", f"it is {what}: this version reads the log alone"))
-    else:
-        store = EmbeddedStore(install.vectors.value)
-        layout = store.layout()
-        install = replace(install, collection=_collection(install.collection, layout))
-        for info in layout.collections:
-            if not info.has_folder or info.legacy:
-                continue
-            progress(f"reading {info.name}", None, None)
-            configured = info.name == install.collection.value
-            if not configured and info.name.endswith(ENTITIES_SUFFIX):
-                base = info.name[: -len(ENTITIES_SUFFIX)]
-                entities.append(Entities(info, store.points(info, keep_entity), base))
-                continue
-            keeper = MemoryKeeper()
-            found = Memories(info, store.points(info, keeper), configured, keeper.owners.keys())
-            rows = found.read.rows.values()
-            if (
-                not configured
-                and info.name in TELEMETRY_COLLECTIONS
-                and all(p.flags & TELEMETRY for p in rows)
-            ):
-                telemetry.append(info)
-            elif not configured and not any(p.flags & MEM0_SHAPE for p in rows):
-                others.append(info)
-                not_read.append(NotChecked(info.name, "no collection of mem0's: left alone", gap=False))
-            else:
-                memories.append(found)
-    progress("reading the log", None, None)
-    history = read_history_file(install.history.value)
-    timeline: Timeline | None = None
-    if history.file.problem is None and history.schema is not None:
-        state, timeline = read_rows(install.history.value, Timeline)
-        history = replace(history, file=_joined(history.file, state))
-        if state.problem is not None:
-            timeline = None
-    return Stores(
-        install,
-        layout,
-        history,
-        timeline,
-        tuple(memories),
-        tuple(entities),
-        tuple(others),
-        tuple(telemetry),
-        tuple(not_read),
-    )
+    for info in layout.collections:
+        if not info.has_folder or info.legacy:
+            continue
+        progress(f"reading {info.name}", None, None)
+        configured = info.name == collection.value
+        if not configured and info.name.endswith(ENTITIES_SUFFIX):
+            base = info.name[: -len(ENTITIES_SUFFIX)]
+            entities.append(Entities(info, store.points(info, keep_entity), base))
+            continue
+        keeper = MemoryKeeper()
+        found = Memories(info, store.points(info, keeper), configured, tuple(keeper.owners))
+        rows = found.read.rows.values()
+        if not configured and info.name in TELEMETRY_COLLECTIONS and all(p.flags & TELEMETRY for p in rows):
+            telemetry.append(info)
+        elif not configured and not any(p.flags & MEM0_SHAPE for p in rows):
+            not_read.append(NotChecked(info.name, "no collection of mem0's: left alone", gap=False))
+        else:
+            memories.append(found)
+    return _Vectors(collection, layout, tuple(memories), tuple(entities), tuple(telemetry), tuple(not_read))
+
+
+def _read_log(path: str) -> _Log:
+    history = read_history_file(path)
+    if history.file.problem is not None or history.schema is None:
+        return _Log(history, None)
+    state, timeline = read_rows(path, Timeline)
+    history = replace(history, file=_joined(history.file, state))
+    return _Log(history, None if state.problem is not None else timeline)
 
 
 def _joined(first: FileState, second: FileState) -> FileState:
@@ -157,51 +147,102 @@ def _collection(wanted: Origin, layout: StoreLayout) -> Origin:
     return Origin(own[0], "the only collection in the folder") if len(own) == 1 else wanted
 
 
+def _where_it_lies(path: str, host: Host, read: Callable[[str], T], failed: Callable[[FileProblem], T]) -> T:
+    """`read(path)`, done under the other process's root where the path leads into one."""
+    pid, inner = seen_through(path, host)
+    if pid is None:
+        return read(path)
+    root = path[: len(path) - len(inner)]
+    try:
+        return _moved(in_root(root, lambda: read(inner)), root)
+    except PermissionError:
+        return failed(
+            FileProblem("permission", "lies under another process's root, which only root may enter")
+        )
+    except (OSError, RuntimeError) as error:
+        return failed(FileProblem("other", f"could not be read under another process's root: {error}"))
+
+
+def _moved(value: T, root: str) -> T:
+    """The same with every `path` as it is seen from here."""
+    if isinstance(value, tuple) and type(value) is tuple:
+        return tuple(_moved(item, root) for item in value)  # type: ignore[return-value]
+    if not isinstance(
+        value,
+        (_Vectors, _Log, StoreLayout, CollectionInfo, Memories, Entities, PointsRead, HistoryFile, FileState),
+    ):
+        return value
+    changes = {}
+    for field in fields(value):
+        now = getattr(value, field.name)
+        changes[field.name] = root + now if field.name == "path" else _moved(now, root)
+    return replace(value, **changes)
+
+
+@_no_collector()
 def look(install: Install, host: Host, progress: Progress = no_progress) -> Reading:
-    """Everything the rules judge, as of now. Raises nothing for what cannot be read: it says so."""
-    paths = [install.history.value]
-    if install.vectors is not None:
-        paths.append(install.vectors.value)
+    """Everything the rules judge, as of now. Raises nothing for what cannot be read: it says so.
+
+    Where the configuration names no collection, the only one of the folder is taken: the reading's install
+    says which, and why.
+    """
+    paths = [o.value for o in (install.history, install.vectors) if o is not None]
     progress("looking who has the stores open", None, None)
     held = holders(paths, host)
-    stores = read_stores(install, progress)
-    candidates = find_candidates(stores.install, host)
-    lost = _missing_ids(stores)
-    elsewhere: Mapping[str, str] = {}
+    vectors: _Vectors | None = None
+    not_read: tuple[NotChecked, ...] = ()
+    if install.vectors is not None:
+        folder, wanted = install.vectors.value, install.collection
+        vectors = _where_it_lies(
+            folder,
+            host,
+            lambda path: _read_vectors(path, wanted, progress),
+            lambda problem: _Vectors(wanted, StoreLayout(folder, exists=True, problem=problem)),
+        )
+        install = replace(install, collection=vectors.collection)
+        not_read = vectors.not_read
+    else:
+        what = "a Qdrant server" if install.provider == "qdrant" else install.provider
+        not_read = (NotChecked("vector store", f"it is {what}: this version reads the log alone"),)
+    progress("reading the log", None, None)
+    path = install.history.value
+    log = _where_it_lies(
+        path, host, _read_log, lambda problem: _Log(HistoryFile(FileState(path, problem=problem)), None)
+    )
+    candidates = find_candidates(install, host)
+    lost = _missing_ids(vectors, log)
     if lost:
         progress("looking for missing memories in other stores", None, None)
-        folders = [c.path for c in candidates if c.kind == "vectors"]
-        folders.append(str(Path(install.mem0_dir.value) / "migrations_qdrant"))
-        elsewhere = _found_elsewhere(lost, folders)
+    folders = [c.path for c in candidates if c.kind == "vectors"]
+    folders.append(str(Path(install.mem0_dir.value) / "migrations_qdrant"))
     return Reading(
-        install=stores.install,
+        install=install,
         history_place=look_at(install.history.value, host),
         vectors_place=look_at(install.vectors.value, host) if install.vectors is not None else None,
-        layout=stores.layout,
-        history=stores.history,
-        timeline=stores.timeline,
-        memories=stores.memories,
-        entities=stores.entities,
-        others=stores.others,
-        telemetry=stores.telemetry,
+        layout=vectors.layout if vectors is not None else None,
+        history=log.history,
+        timeline=log.timeline,
+        memories=vectors.memories if vectors is not None else (),
+        entities=vectors.entities if vectors is not None else (),
+        telemetry=vectors.telemetry if vectors is not None else (),
         holders=held.holders,
         holders_unseen=None if held.complete else held.why,
         agent=whose_mem0(install, held.holders, host),
         candidates=candidates,
-        elsewhere=elsewhere,
+        elsewhere=_found_elsewhere(lost, folders) if lost else {},
         now=host.now,
         boot_at=host.boot_at,
         live=bool(held.holders) or not held.complete,
-        not_read=stores.not_read,
+        not_read=not_read,
     )
 
 
-def _missing_ids(stores: Stores) -> frozenset[str]:
+def _missing_ids(vectors: _Vectors | None, log: _Log) -> frozenset[str]:
     """Memories that the log calls live and the folder lacks."""
-    if stores.timeline is None or stores.layout is None:
+    if log.timeline is None or vectors is None:
         return frozenset()
-    there = {i for c in stores.memories for i, _ in c.real()}
-    return frozenset(i for i, _ in stores.timeline.live() if i not in there)
+    there = {i for c in vectors.memories for i, _ in c.real()}
+    return frozenset(i for i, _ in log.timeline.live() if i not in there)
 
 
 def _found_elsewhere(lost: Collection[str], folders: Collection[str]) -> dict[str, str]:
@@ -211,6 +252,5 @@ def _found_elsewhere(lost: Collection[str], folders: Collection[str]) -> dict[st
         store = EmbeddedStore(folder)
         for info in store.layout().collections:
             if info.has_folder and not info.legacy:
-                ids = store.points(info, lambda rowid, point_id, payload, vector: None).rows
-                found.update({i: folder for i in map(str, ids) if i in lost and i not in found})
+                found.update({i: folder for i in store.holding(info, lost) if i not in found})
     return found

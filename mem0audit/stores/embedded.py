@@ -11,7 +11,7 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
@@ -34,6 +34,7 @@ T = TypeVar("T")
 STORAGE: Final = "storage.sqlite"
 LEGACY: Final = ("storage.dbm", "storage.dbm.db", "storage.dbm.dat", "storage.dbm.dir", "storage.dbm.pag")
 META_BYTES: Final = 64 << 20
+KEYS_AT_ONCE: Final = 500
 MAX_NESTING: Final = 8
 """Folders inside each other under `collection/`: a name with slashes is a nested folder (up to 1.19.1)."""
 
@@ -152,6 +153,26 @@ class EmbeddedStore:
             )
             for index, row in enumerate(rows)
         )
+
+    def holding(self, collection: CollectionInfo, ids: Collection[str]) -> frozenset[str]:
+        """Which of these ids the collection has a row for, by the keys that clients store them under.
+
+        No row is decoded: whole stores of other programs are asked this way. () where the file does not read.
+        """
+        key_of = {key: one for one in ids for key in pickles.candidate_keys(pickles.normalise_id(one))}
+        keys = list(key_of)
+
+        def body(reading: sqlitefiles.Reading) -> set[str]:
+            found: set[str] = set()
+            for start in range(0, len(keys), KEYS_AT_ONCE):
+                some = tuple(keys[start : start + KEYS_AT_ONCE])
+                marks = ",".join("?" * len(some))
+                rows = reading.all(f"SELECT id FROM points WHERE id IN ({marks})", some)  # noqa: S608
+                found.update(key_of[key] for (key,) in rows)
+            return found
+
+        _, found = sqlitefiles.read_file(str(Path(collection.path, STORAGE)), body, check=False)
+        return frozenset(found or ())
 
 
 # --- Rows ------------------------------------------------------------------------------------------

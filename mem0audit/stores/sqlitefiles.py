@@ -86,10 +86,11 @@ class Reading:
     def page(self, sql: str, args: tuple[Any, ...] = (), seconds: float = PAGE_S) -> tuple[list[Any], bool]:
         """Rows fetched in one short read transaction, and whether that was all of them."""
         rows: list[Any] = []
-        begun = time.perf_counter()
-        self._deadline = begun + HOLD_S
+        self._deadline = time.perf_counter() + BUSY_S + HOLD_S
         with closing(self.connection.cursor()) as cursor:
-            cursor.execute(sql, args)
+            cursor.execute(sql, args)  # waits for a writer to finish, holding nothing; then steps to one row
+            begun = time.perf_counter()
+            self._deadline = begun + HOLD_S
             fetch, now, stop = cursor.fetchmany, time.perf_counter, begun + seconds
             whole = False
             while now() < stop:
@@ -380,6 +381,19 @@ def _opened(path: str, found: os.stat_result, hot: bool) -> Iterator[Reading]:
             raise Changed
 
 
+def _same_for_sqlite(path: str, found: os.stat_result) -> None:
+    """SQLite follows links by their texts. `/proc/PID/root` reads as "/": it would open our own file of that
+    name, and say nothing (SQLite 3.40; see otherroot)."""
+    try:
+        same = os.path.samestat(found, os.stat(os.path.realpath(path)))  # noqa: PTH116
+    except OSError:
+        same = False
+    if not same:
+        raise ReadFailed(
+            "other", "lies under another process's root: only `audit`, run as root, reads it there"
+        )
+
+
 def read_file(path: str, body: Callable[[Reading], T], check: bool = True) -> tuple[FileState, T | None]:
     """Open a live SQLite file, run `body` on it, and say how the file was found.
 
@@ -398,6 +412,7 @@ def read_file(path: str, body: Callable[[Reading], T], check: bool = True) -> tu
         try:
             found = _stat(path)
             size = found.st_size
+            _same_for_sqlite(path, found)
             hot = hot or (stat.S_ISREG(found.st_mode) and _is_hot(path))
             with _opened(path, found, hot) as reading:
                 mode = reading.journal_mode
@@ -432,6 +447,9 @@ def read_file(path: str, body: Callable[[Reading], T], check: bool = True) -> tu
                 attempts -= 1
                 continue
             problem = problem_of(error, path)
+            if attempts < ATTEMPTS and ("unable to open" in str(error) or problem.kind == "no-table"):
+                time.sleep(0.05)  # a writer that just closed it, or makes its table anew
+                continue
         except MemoryError:
             problem = FileProblem("other", "not enough memory to read it")
         if problem.kind == "missing" and attempts < ATTEMPTS and attempts > 1:

@@ -326,3 +326,33 @@ def test_a_holder_of_another_unit_is_named(install: Paths) -> None:
     )
     told = found("L104", install, holders=(holder,), holders_unseen=None)
     assert [(f.evidence["pid"], f.evidence["unit"]) for f in told] == [(812, "agent.service")]
+
+
+@pytest.mark.root
+def test_a_store_in_another_processes_tmp_is_read_there_and_not_ours(install: Paths, durable: Path) -> None:
+    """SQLite resolves /proc/PID/root as "/": it would open our own file of the same name without a word."""
+    if os.geteuid():
+        pytest.fail("mounting needs root") if os.environ.get("CI") else pytest.skip("mounting needs root")
+    theirs = copy_store("2.2.1", durable / "theirs", pre_delete_all=True)
+    inside = durable / "seen"
+    inside.mkdir()
+    shutil.copytree(install.vectors, inside / "qdrant")  # ours, of the same name, with other memories
+    shutil.copy(install.history, inside / "history.db")
+    script = f"mount -t tmpfs tmpfs {inside} && cp -r {theirs.vectors} {theirs.history} {inside} && echo ok && exec sleep 60"
+    child = subprocess.Popen(
+        ["unshare", "-m", "--propagation", "private", "sh", "-c", script], stdout=subprocess.PIPE
+    )
+    assert child.stdout is not None
+    try:
+        assert child.stdout.readline().strip() == b"ok"
+        root = f"/proc/{child.pid}/root{inside}"
+        report = report_of(Paths(f"{root}/history.db", f"{root}/qdrant"), select=("D", "H", "L101"))
+        assert codes(report) == {"L101": 2}
+        assert report.counts["memories"] == 27 != report_of(install, select=("D",)).counts["memories"]
+        assert {f.path for f in of(report, "L101")} == {f"{root}/history.db", f"{root}/qdrant"}
+        mixed = report_of(Paths(install.history, f"{root}/qdrant"), select=("D",))
+        assert codes(mixed)["D301"] > 0  # carol's memories: deleted in our log, still in their store
+    finally:
+        child.kill()
+        child.wait()
+        child.stdout.close()
