@@ -291,7 +291,10 @@ def safe_detail(error: Exception) -> str:
         return "a database is locked by another process"
     if "readonly database" in text:
         return "a database cannot be written"
-    if "not found" in text and isinstance(error, ValueError):
+    # up to mem0 1.0.6 it looks for the payload of nothing
+    if (
+        "not found" in text and isinstance(error, ValueError)
+    ) or "'NoneType' object has no attribute" in text:
         return "no such memory"
     if "dimension error" in text or "not aligned" in text:
         return "the vectors of this collection have other dimensions"
@@ -306,7 +309,9 @@ def safe_detail(error: Exception) -> str:
 
 def main() -> int:
     """Answers requests until `close` or the end of the input; the exit status."""
-    answers = os.fdopen(int(sys.argv[sys.argv.index("--answers") + 1]), "w", encoding="utf-8")
+    descriptor = int(sys.argv[sys.argv.index("--answers") + 1])
+    os.set_inheritable(descriptor, False)
+    answers = os.fdopen(descriptor, "w", encoding="utf-8")
     # what mem0 and its libraries print must not mix with anything
     os.dup2(2, 1)
     worker = Worker()

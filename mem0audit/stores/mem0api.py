@@ -27,7 +27,7 @@ from mem0audit.core.errors import Failed, Mem0auditError, Refused, UsageProblem
 _WORKER = Path(__file__).with_name("mem0_worker.py")
 _START_S = 180.0
 """Importing mem0 takes 2 s, or a minute on a cold small machine. mem0 0.1.100 to 0.1.106 never come back
-from opening a log with 9 columns (facts: a lock taken twice), so there is a limit."""
+from opening a log with 9 columns (their migration waits for a lock that it holds), so there is a limit."""
 _OPERATION_S = 120.0
 _EXIT_CRASHED_ON_PURPOSE = 9
 _ERROR_NAME = re.compile(r"^(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*(?:Error|Exception|Asked|Interrupt))\b")
@@ -151,12 +151,11 @@ class Mem0Worker:
         protocol), after the vector was written and before the log: what a kill leaves. For the demo and
         tests. The worker is gone afterwards."""
         process = self._send({"op": "crash_after_vector", "then": {"op": operation, **arguments}})
-        try:
-            status = process.wait(_OPERATION_S)
-        except subprocess.TimeoutExpired:
-            status = None
-        if status != _EXIT_CRASHED_ON_PURPOSE:
-            raise Failed("the worker did not die between mem0's two writes")
+        answer = self._read_line(_OPERATION_S)
+        if answer is not None:
+            raise self._problem(operation, answer)
+        if process.wait() != _EXIT_CRASHED_ON_PURPOSE:
+            raise self._death()
 
     # -- lines in, lines out ---------------------------------------------------------------------
 
@@ -206,28 +205,40 @@ class Mem0Worker:
         """One operation and its answer; raises what the answer says is wrong."""
         self._send(request)
         answer = self._read_line(limit_s)
+        if answer is None:
+            raise self._death()
         if answer["ok"]:
             return answer
-        raise self._problem(str(request["op"]), str(answer["error"]), str(answer["detail"]))
+        raise self._problem(str(request["op"]), answer)
 
-    def _read_line(self, limit_s: float) -> dict[str, Any]:
+    def _read_line(self, limit_s: float) -> dict[str, Any] | None:
+        """The next answer; None when the worker ended instead."""
+        process = self._process
         deadline = time.monotonic() + limit_s
         while b"\n" not in self._buffer:
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([self._answers], [], [], left)[0]:
+            ended = process is None or process.poll() is not None
+            # once it has ended nothing more can come; the pipe may still be open in a process of its own
+            wait_s = 0 if ended else min(1.0, deadline - time.monotonic())
+            if wait_s < 0:
                 self._stop(gently=False)
                 raise Failed(
                     f"mem0 {self.versions.mem0 or ''} did not answer within {limit_s:.0f} s and was stopped"
                 )
+            if not select.select([self._answers], [], [], wait_s)[0]:
+                if ended:
+                    return None
+                continue
             piece = os.read(self._answers, 65536)
             if not piece:
-                raise self._death()
+                return None
             self._buffer += piece
         line, self._buffer = self._buffer.split(b"\n", 1)
         answer: dict[str, Any] = json.loads(line)
         return answer
 
-    def _problem(self, operation: str, error: str, detail: str) -> Mem0auditError:
+    def _problem(self, operation: str, answer: Mapping[str, Any]) -> Mem0auditError:
+        """What to raise for an answer that is not ok."""
+        error, detail = str(answer["error"]), str(answer["detail"])
         vectors = self._open["vectors"]
         if error == "Refusal":
             return Refused(f"mem0 {self.versions.mem0}: {detail}")

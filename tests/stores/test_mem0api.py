@@ -120,6 +120,14 @@ def test_dying_between_the_two_writes(operation: str, tmp_path: Path) -> None:
     assert len(found[kind]) == 1
 
 
+def test_an_operation_that_cannot_be_cut_says_so(tmp_path: Path) -> None:
+    with worker_at(tmp_path) as worker:
+        began = time.monotonic()
+        with pytest.raises(Failed, match="failed at delete: no such memory"):
+            worker.crash_after_vector("delete", id="00000000-0000-0000-0000-000000000000")
+        assert time.monotonic() - began < 30
+
+
 def test_a_store_in_use_is_refused(tmp_path: Path, build: Callable[..., MemoryBuilder]) -> None:
     agent = build()
     agent.add("SECRET one", user_id="alice")
