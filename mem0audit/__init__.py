@@ -1,3 +1,75 @@
-"""mem0audit: reads both stores of a mem0 install side by side and keeps them safe."""
+"""mem0audit: reads both stores of a mem0 install side by side and keeps them safe.
+
+import mem0audit
+report = mem0audit.audit(history="/srv/agent/history.db", qdrant_path="/srv/agent/qdrant")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mem0audit.core.model import Install, Report
 
 __version__ = "0.1.0"
+__all__ = ["audit", "locate"]
+
+
+def locate(
+    *,
+    history: str | None = None,
+    qdrant_path: str | None = None,
+    collection: str | None = None,
+    config: str | None = None,
+    agent_python: str | None = None,
+) -> Install:
+    """The install that these paths mean, each value with what decided it; the rest as the command finds it:
+    mem0audit.toml, MEM0_DIR, mem0's defaults.
+
+    `config` is a YAML, JSON or TOML file with the dict given to `Memory.from_config`, or `module:NAME`.
+    Nothing is opened. Raises `mem0audit.core.errors.UsageProblem` or `CouldNotRead` for a bad configuration.
+    """
+    from mem0audit.install.host import this_host
+    from mem0audit.install.locate import Flags
+    from mem0audit.install.locate import locate as find
+
+    flags = Flags(
+        history=history,
+        qdrant_path=qdrant_path,
+        collection=collection,
+        config=config,
+        agent_python=agent_python,
+    )
+    return find(flags, this_host())
+
+
+def audit(
+    install: Install | None = None,
+    *,
+    history: str | None = None,
+    qdrant_path: str | None = None,
+    collection: str | None = None,
+    config: str | None = None,
+    agent_python: str | None = None,
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+) -> Report:
+    """Audit an install, beside a running agent or without: read-only, as the command `mem0audit audit` does.
+
+    The install is `install`, or what `locate` makes of the other paths. `select` and `ignore` are rule codes
+    or beginnings of codes. The report's findings hold no memory text. Raises what `locate` raises, and nothing
+    for what cannot be read: `report.not_checked` names it.
+    """
+    from mem0audit.install.host import this_host
+    from mem0audit.operations.audit import audit as run
+
+    if install is None:
+        install = locate(
+            history=history,
+            qdrant_path=qdrant_path,
+            collection=collection,
+            config=config,
+            agent_python=agent_python,
+        )
+    return run(install, this_host(), select=select, ignore=ignore)

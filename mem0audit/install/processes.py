@@ -283,8 +283,14 @@ def _holder(pid: int, by_lock: bool, paths: Sequence[str], host: Host) -> Holder
 
 
 def _command(pid: int, host: Host) -> str:
-    words = arguments_of(pid, host) or (read_text(f"{host.proc}/{pid}/comm").strip(),)
-    text = " ".join(word if word.isprintable() else repr(word) for word in words)
+    """What a process runs: its program and the script or module. The rest may hold a key and is left out."""
+    words = list(arguments_of(pid, host)) or [read_text(f"{host.proc}/{pid}/comm").strip()]
+    last = 1
+    while last < len(words) and words[last].startswith("-") and words[last] not in ("-c", "-m"):
+        last += 1
+    last += words[last : last + 1] == ["-m"]
+    shown = [words[0], *(word for word in words[1 : last + 1] if "=" not in word)]
+    text = " ".join(word if word.isprintable() else repr(word) for word in shown)
     return text if len(text) <= _COMMAND_LENGTH else text[:_COMMAND_LENGTH] + "…"
 
 

@@ -206,6 +206,9 @@ def test_i212_the_dbm_format_of_the_oldest_clients(store: MemoryBuilder) -> None
     storage(store).rename(storage(store).with_name("storage.dbm"))
     report = report_of(store, select=("I212",))
     assert [f.evidence["storage"] for f in of(report, "I212")] == ["storage.dbm"]
+    rule = RULES["I212"]
+    assert [f.code for f in rule(reading_of(store, client="1.20.0"))] == ["I212"]
+    assert not list(rule(reading_of(store, client="1.19.1")))  # converts it when it opens it
 
 
 def test_i213_no_keyword_slot(tmp_path: Path, store: MemoryBuilder) -> None:

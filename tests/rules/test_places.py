@@ -338,7 +338,8 @@ def test_a_store_in_another_processes_tmp_is_read_there_and_not_ours(install: Pa
     inside.mkdir()
     shutil.copytree(install.vectors, inside / "qdrant")  # ours, of the same name, with other memories
     shutil.copy(install.history, inside / "history.db")
-    script = f"mount -t tmpfs tmpfs {inside} && cp -r {theirs.vectors} {theirs.history} {inside} && echo ok && exec sleep 60"
+    copying = f"cp -r {theirs.vectors} {theirs.history} {inside}"
+    script = f"mount -t tmpfs tmpfs {inside} && {copying} && echo ok && exec sleep 60"
     child = subprocess.Popen(
         ["unshare", "-m", "--propagation", "private", "sh", "-c", script], stdout=subprocess.PIPE
     )

@@ -202,12 +202,13 @@ def old_storage_format(r: Reading) -> Iterable[Verdict]:
     client = r.agent.client_version
     for info in r.layout.collections:
         if info.legacy:
-            yield finding(
-                "I212",
-                {"storage": "storage.dbm", "written by": "qdrant-client before 1.1.7"},
-                path=info.path,
-                subject=info.name,
-            )
+            if not versions.converts_dbm(client):
+                yield finding(
+                    "I212",
+                    {"storage": "storage.dbm", "written by": "qdrant-client before 1.1.7"},
+                    path=info.path,
+                    subject=info.name,
+                )
         elif versions.can_read(client, info.config_keys) is False:
             yield finding(
                 "I212",
