@@ -60,7 +60,9 @@ class Screen:
             flags = self.flags if found[2] != "log" else _log_flags(self.flags)
             words = " ".join(shell_word(w) for w in flags)
             line = f"{found[1]}{found[2]} {words}{line[found.end() :]}" if words else line
-        return line if self.program == "mem0audit" else _OURS.sub(lambda _: self.program + " ", line)
+        if self.program in line:
+            return line  # spelled so already, by `command`
+        return _OURS.sub(lambda _: self.program + " ", line)
 
     def paint(self, text: str, code: str) -> str:
         """`text` in an ANSI colour, if there is colour."""

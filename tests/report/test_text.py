@@ -154,3 +154,11 @@ def test_hostile_words_from_a_store_stay_on_their_line() -> None:
         assert all(line.isprintable() for line in text.split("\n"))
         assert not any(line.startswith(" critical") for line in text.split("\n"))
         assert "[bold]" in text
+
+
+def test_a_program_of_several_words_is_named_once() -> None:
+    screen = Screen(program="/usr/bin/python3 -m mem0audit", flags=("--history", "/x/history.db"))
+    command = screen.command("audit", "--verbose")
+    assert command == "/usr/bin/python3 -m mem0audit audit --history /x/history.db --verbose"
+    assert screen.steps(command, 0) == [command]
+    assert screen.steps("mem0audit explain D301", 0) == ["/usr/bin/python3 -m mem0audit explain D301"]
