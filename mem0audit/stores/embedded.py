@@ -98,8 +98,9 @@ class EmbeddedStore:
         )
 
     def points(self, collection: CollectionInfo, keep: KeepPoint[T]) -> PointsRead[T]:
-        """Every point as of one instant, each through `keep` (called in rowid order, once a row; what it
-        returned for rows replaced meanwhile is dropped).
+        """Every point as of one instant, each through `keep`, called in rowid order as rows come. What it
+        returned for rows replaced meanwhile is dropped; a file that changes identity is read from the start
+        again. So `keep` returns what is kept and counts nothing itself.
 
         Of several rows for one normalised id the highest rowid is kept, as qdrant-client 1.20 does; the
         others are reported. Rows that do not decode are reported and the rest is read. Never raises for

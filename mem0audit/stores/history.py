@@ -282,6 +282,8 @@ def _stream(reading: Reading, select: str, sink: RowSink) -> None:
         problem = sqlitefiles.problem_of(error, reading.path)
         if problem.kind != "damaged":
             raise
+        if reading.doubtful:
+            raise Changed from None
         count += _salvage(reading, select, ends[-1][0] if ends else -(1 << 63), sink)
         reading.problem = FileProblem("damaged", f"{count} history rows read, the rest is damaged")
         return

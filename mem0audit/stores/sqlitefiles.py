@@ -48,6 +48,8 @@ INTEGRITY_BYTES: Final = 64 << 20
 """Above this size the check would not end in time (about 0.5 GB a second, warm), and is not begun."""
 BUSY_S: Final = 15.0
 ATTEMPTS: Final = 3
+TORN_LOOKS: Final = 20
+TORN_TRIES: Final = 250
 _MAGIC: Final = b"SQLite format 3\x00"
 _PROGRESS_STEPS: Final = 20_000
 
@@ -75,6 +77,8 @@ class Reading:
         self.way = way
         self.longest_hold_s = 0.0
         self.problem: FileProblem | None = None
+        self.doubtful = False
+        """Damage seen now may be a living WAL writer's doing: raise Changed instead of believing it."""
         self.connection: sqlite3.Connection = connection
         self._deadline = 0.0
         self._begun: float | None = None
@@ -83,12 +87,28 @@ class Reading:
     def _late(self) -> bool:
         return time.perf_counter() > self._deadline
 
+    def _execute(self, sql: str, args: tuple[Any, ...] = ()) -> sqlite3.Cursor:
+        """Run a statement to its first row.
+
+        A reader that may not write `-shm` gets "readonly" when it meets the WAL's index half-written; its
+        living writer completes it at once, so the statement is tried again (it holds nothing yet).
+        """
+        tries = TORN_TRIES if self.way == "readonly-shm" else 1
+        while True:
+            tries -= 1
+            try:
+                return self.connection.execute(sql, args)
+            except sqlite3.OperationalError as error:
+                if not tries or "readonly database" not in str(error):
+                    raise
+            time.sleep(0.002)
+
     def page(self, sql: str, args: tuple[Any, ...] = (), seconds: float = PAGE_S) -> tuple[list[Any], bool]:
         """Rows fetched in one short read transaction, and whether that was all of them."""
         rows: list[Any] = []
         self._deadline = time.perf_counter() + BUSY_S + HOLD_S
-        with closing(self.connection.cursor()) as cursor:
-            cursor.execute(sql, args)  # waits for a writer to finish, holding nothing; then steps to one row
+        # Waits for a writer to finish, holding nothing; then steps to one row.
+        with closing(self._execute(sql, args)) as cursor:
             begun = time.perf_counter()
             self._deadline = begun + HOLD_S
             fetch, now, stop = cursor.fetchmany, time.perf_counter, begun + seconds
@@ -107,7 +127,7 @@ class Reading:
         begun = time.perf_counter()
         if self._begun is None:
             self._deadline = begun + HOLD_S
-        rows = self.connection.execute(sql, args).fetchall()
+        rows = self._execute(sql, args).fetchall()
         if self._begun is None:
             self._held(begun)
         return rows
@@ -126,7 +146,7 @@ class Reading:
         self._deadline = begun + seconds
         try:
             # The lock is taken by the first read, not by BEGIN; until then nothing is held.
-            self.connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
+            self._execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
             self._begun = begun = time.perf_counter()
             self._deadline = begun + seconds
             yield
@@ -237,7 +257,7 @@ def problem_of(error: sqlite3.Error, path: str) -> FileProblem:
         ("interrupted", "busy", "could not be read within the time a reader may take"),
         ("disk I/O error", "damaged", "reading it gives input/output errors"),
         ("unsupported file format", "not-sqlite", "a format this SQLite does not know"),
-        ("readonly database", "other", "a hot journal that could not be copied"),
+        ("readonly database", "other", "needs its writer to recover it first"),
     ):
         if part in text:
             return FileProblem(kind, detail)
@@ -355,8 +375,9 @@ def _is_hot(path: str) -> bool:
 
 
 @contextmanager
-def _opened(path: str, found: os.stat_result, hot: bool) -> Iterator[Reading]:
-    """The file open for reading, in the way its header and the files beside it ask for."""
+def _opened(path: str, found: os.stat_result, copied: bool) -> Iterator[Reading]:
+    """The file open for reading, in the way its header and the files beside it ask for; `copied` where SQLite
+    would have to write (roll back, rebuild an index) before it can read."""
     header = _header(path, found)
     journal_mode: Literal["rollback", "wal"] = "wal" if 2 in header[18:20] else "rollback"
     target, query, way = path, "mode=ro", "read-only"
@@ -366,11 +387,11 @@ def _opened(path: str, found: os.stat_result, hot: bool) -> Iterator[Reading]:
             wal, shm = _mark(path + "-wal"), _mark(path + "-shm")
             if wal is None:
                 query, way, before = "mode=ro&immutable=1", "immutable", _mark(path)
-            elif shm is None:
+            elif shm is None or copied:
                 target, query, way = _scratch_copy(stack, path, "-wal"), "mode=rw", "scratch copy"
             else:
                 query, way = "mode=ro&readonly_shm=1", "readonly-shm"
-        elif hot:
+        elif copied and _mark(path + "-journal") is not None:
             target, query, way = _scratch_copy(stack, path, "-journal"), "mode=rw", "scratch copy"
         connection = stack.enter_context(closing(_connect(target, query)))
         reading = Reading(path, journal_mode, way, connection)
@@ -402,7 +423,8 @@ def read_file(path: str, body: Callable[[Reading], T], check: bool = True) -> tu
     read. `check` asks for `integrity_check` (time-bounded) and the free pages. Never raises for what the file
     is or does: every failure is `FileState.problem`.
     """
-    hot = False
+    hot = copied = False
+    torn = 0
     size = 0
     mode: Literal["rollback", "wal"] | None = None
     attempts = 0
@@ -413,9 +435,10 @@ def read_file(path: str, body: Callable[[Reading], T], check: bool = True) -> tu
             found = _stat(path)
             size = found.st_size
             _same_for_sqlite(path, found)
-            hot = hot or (stat.S_ISREG(found.st_mode) and _is_hot(path))
-            with _opened(path, found, hot) as reading:
+            hot = stat.S_ISREG(found.st_mode) and _is_hot(path)
+            with _opened(path, found, hot or copied) as reading:
                 mode = reading.journal_mode
+                reading.doubtful = mode == "wal" and attempts < ATTEMPTS
                 value = body(reading)
                 problem_found = reading.problem
                 integrity = reading.integrity(size) if check else None
@@ -429,7 +452,7 @@ def read_file(path: str, body: Callable[[Reading], T], check: bool = True) -> tu
                     size_bytes=size,
                     journal_mode=mode,
                     way=reading.way,
-                    hot_journal=hot,
+                    hot_journal=mode == "rollback" and (hot or copied),
                     integrity=integrity,
                     problem=problem_found,
                     longest_hold_s=0.0 if reading.way == "scratch copy" else reading.longest_hold_s,
@@ -442,12 +465,17 @@ def read_file(path: str, body: Callable[[Reading], T], check: bool = True) -> tu
         except ReadFailed as error:
             problem = error.problem
         except sqlite3.Error as error:
-            if "readonly database" in str(error) and not hot and Path(path + "-journal").exists():
-                hot = True
+            if "readonly database" in str(error) and not hot and not copied:
+                # A hot journal that _is_hot left to SQLite; or the index of a WAL caught half-written, which
+                # its living writer completes at once and a dead one never.
+                torn += 1
+                copied = torn > TORN_LOOKS or Path(path + "-journal").exists()
                 attempts -= 1
+                time.sleep(0.01)
                 continue
             problem = problem_of(error, path)
-            if attempts < ATTEMPTS and ("unable to open" in str(error) or problem.kind == "no-table"):
+            doubtful = problem.kind == "no-table" or (problem.kind == "damaged" and _mark(path + "-wal"))
+            if attempts < ATTEMPTS and (doubtful or "unable to open" in str(error)):
                 time.sleep(0.05)  # a writer that just closed it, or makes its table anew
                 continue
         except MemoryError:
@@ -525,6 +553,8 @@ def read_points(reading: Reading, sink: PageSink) -> None:
     except sqlite3.DatabaseError as error:
         if not _is_damage(error):
             raise
+        if reading.doubtful:
+            raise Changed from None
         _salvage(reading, sink, last, len(seen))
         return
     for attempt in range(ATTEMPTS):
@@ -532,6 +562,8 @@ def read_points(reading: Reading, sink: PageSink) -> None:
             fresh, dropped = _close(reading, schema, changes, seen)
             break
         except sqlite3.DatabaseError as error:
+            if _is_damage(error) and reading.doubtful:
+                raise Changed from None
             if _is_damage(error):
                 total = len(seen)
                 reading.problem = FileProblem("damaged", f"{total} rows read, but the index is damaged")

@@ -523,7 +523,7 @@ def test_beside_a_writer_at_full_speed_every_read_is_one_instant(tmp_path: Path,
     (collection,) = store.layout().collections
     snapshots = []
     holds = []
-    end = time.perf_counter() + 5
+    end = time.perf_counter() + 3
     while time.perf_counter() < end or len(snapshots) < 5:
         got = store.points(collection, lambda rowid, i, payload, facts: payload["v"])
         assert got.file.problem is None, got.file

@@ -518,3 +518,47 @@ def test_signals_leave_no_scratch(tmp_path: Path) -> None:
         reader.send_signal(signal.SIGINT)
         reader.wait(timeout=20)
     assert list(scratch.iterdir()) == []
+
+
+def test_a_table_that_is_just_being_made_anew_is_found(tmp_path: Path) -> None:
+    """mem0's reset() drops the table and creates it again, a commit each."""
+    path = good(tmp_path / "x.db", 3)
+    runs = []
+
+    def body(reading: Reading) -> int:
+        runs.append(1)
+        if len(runs) == 1:
+            connection = sqlite3.connect(path)
+            connection.execute("ALTER TABLE points RENAME TO gone")
+            connection.close()
+            try:
+                return count(reading)
+            finally:
+                connection = sqlite3.connect(path)
+                connection.execute("ALTER TABLE gone RENAME TO points")
+                connection.close()
+        return count(reading)
+
+    state, value = read_file(str(path), body)
+    assert (value, state.problem, len(runs)) == (3, None, 2)
+
+
+def test_waiting_for_a_writer_is_not_holding(tmp_path: Path) -> None:
+    path = good(tmp_path / "x.db", 3)
+    code = (
+        "import sqlite3, sys, time; c = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
+        "c.execute('BEGIN EXCLUSIVE'); print('ready', flush=True); time.sleep(1)\n"
+        "c.execute('COMMIT')"
+    )
+
+    def body(reading: Reading) -> int:
+        with subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE) as holder:
+            assert holder.stdout is not None
+            holder.stdout.readline()
+            rows, whole = reading.page("SELECT rowid FROM points ORDER BY rowid")
+            assert whole
+        return len(rows)
+
+    state, value = read_file(str(path), body)
+    assert value == 3
+    assert state.longest_hold_s < 0.3
