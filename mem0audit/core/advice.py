@@ -83,6 +83,11 @@ def manual_snapshot_steps(
     )
 
 
+def keep_log_step(history: str, *, sqlite3_shell: bool = True) -> str:
+    """The shell line that copies the log to `<history>.kept` while the agent runs; refused if that is there."""
+    return _copy_line(history, f"{history}.kept", sqlite3_shell)
+
+
 def _is_entities(name: str, collections: Sequence[str]) -> bool:
     return name.endswith("_entities") and name[: -len("_entities")] in collections
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable, Iterable, Sequence
 
-from mem0audit.core.advice import dies_with_agent, manual_snapshot_steps
+from mem0audit.core.advice import dies_with_agent, keep_log_step, manual_snapshot_steps
 from mem0audit.core.catalogue import CATALOGUE
 from mem0audit.core.model import Finding, Holder, Incident, NotChecked, Place, Report, Severity
 from mem0audit.report.escape import escape
@@ -387,6 +387,9 @@ def _now(
             if finding.help:
                 return [("Now:", (finding.help,))]
     for incident in sorted(report.incidents, key=lambda i: -i.certainty):
+        if "D302" in incident.codes and _count(report, "changes"):
+            copy = keep_log_step(report.install.history.value, sqlite3_shell=screen.sqlite3_shell)
+            return [("Now: keep a copy of the log, which has their texts", (copy,))]
         if incident.advice:
             return [("Now:", (incident.advice[0],))]
     for findings in groups.values():

@@ -14,7 +14,12 @@ from pathlib import Path
 import pytest
 from qdrant_client import QdrantClient
 
-from mem0audit.core.advice import dies_with_agent, manual_snapshot_steps, stop_command
+from mem0audit.core.advice import (
+    dies_with_agent,
+    keep_log_step,
+    manual_snapshot_steps,
+    stop_command,
+)
 from mem0audit.core.model import Holder, Place
 
 # Writes as mem0 does, the point first and its history row second, until it is told to stop; then says what
@@ -226,3 +231,23 @@ def holder(**what: object) -> Holder:
 )
 def test_dies_with_agent(where: Place, who: Holder | None, dies: bool) -> None:
     assert dies_with_agent(where, who) is dies
+
+
+def test_the_log_is_kept_beside_itself(tmp_path: Path) -> None:
+    """The line runs as printed, in both spellings, on a name with blanks."""
+    history = tmp_path / "my log" / "history.db"
+    history.parent.mkdir()
+    with closing(sqlite3.connect(history)) as connection:
+        connection.execute("create table history (id)")
+        connection.execute("insert into history values (1)")
+        connection.commit()
+    for shell in (True, False):
+        if shell and shutil.which("sqlite3") is None:
+            continue
+        line = keep_log_step(str(history), sqlite3_shell=shell)
+        subprocess.run(["sh", "-c", line], check=True)
+        kept = history.with_name("history.db.kept")
+        with closing(sqlite3.connect(kept)) as connection:
+            assert connection.execute("select count(*) from history").fetchone() == (1,)
+        assert subprocess.run(["sh", "-c", line], capture_output=True).returncode != 0
+        kept.unlink()
