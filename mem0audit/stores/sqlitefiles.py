@@ -45,7 +45,7 @@ PAGE_S: Final = 0.05
 """How long one page is fetched for: short enough that a writer never notices."""
 INTEGRITY_S: Final = 0.4
 INTEGRITY_BYTES: Final = 64 << 20
-"""Above this size the check would not end in time (about 0.5 GB a second, warm), and is not begun."""
+"""Above this size the check would not end in time (about 150 MB a second, warm), and is not begun."""
 BUSY_S: Final = 15.0
 ATTEMPTS: Final = 3
 TORN_LOOKS: Final = 20
