@@ -26,6 +26,8 @@ BURST = 3
 """So many DELETE rows in a row, at least, are one bulk deletion."""
 OLD_BULK_LIMIT = 100
 """Where `delete_all` stopped before mem0 2.0.15."""
+SHARED = 0.2
+"""From this share of the live memories on, missing ones are rather another program's than lost one by one."""
 MOST = 0.9
 """The share of all memories from which on an event is said to concern "the" store."""
 
@@ -556,13 +558,43 @@ def _bulk_delete_stopped(f: _Facts) -> Iterator[Incident]:
 # --- Single writes --------------------------------------------------------------------------------
 
 
+def _shared_log(f: _Facts) -> Iterator[Incident]:
+    """A good part of the log's memories is missing, between others that are there, and nothing is unlogged."""
+    live = f.reading.log_live_count or 0
+    if len(f.lost) <= FEW or len(f.lost) < SHARED * live or f.unlogged or not f.agreeing_tops:
+        return
+    if not _between_others(f):
+        return
+    yield Incident(
+        kind="shared-log",
+        name="another program may share this log, and keep its memories in a folder that was not found",
+        certainty=Certainty.POSSIBLE,
+        evidence=(
+            f"{len(f.lost):,} of {live:,} memories that the log calls live are missing between others that are there",
+            "one history.db serves every program with the same MEM0_DIR, whatever its folder or collection",
+        ),
+        advice=(
+            "If you know of another agent on this MEM0_DIR, audit with its folder too before you call them lost.",
+            *_KEEP_LOG,
+        ),
+        codes=("D302",),
+        memory_ids=frozenset(f.lost),
+    )
+
+
+def _between_others(f: _Facts) -> bool:
+    """Most of the lost memories were logged between the first and the last of those that are there."""
+    tops = f.agreeing_tops
+    inside = sum(1 for i in f.lost if tops[0] < f.log(i).top < tops[-1])
+    return inside >= len(f.lost) / 2
+
+
 def _scattered(f: _Facts) -> Iterator[Incident]:
     """More than a few faults on both sides, between changes that did arrive: writers in each other's way."""
     ids = (*f.unlogged, *f.lost)
     if len(ids) <= FEW or not f.lost or not f.agreeing_tops:
         return
-    inside = [i for i in f.lost if f.agreeing_tops[0] < f.log(i).top < f.agreeing_tops[-1]]
-    if len(inside) < len(f.lost) / 2:
+    if not _between_others(f):
         return
     yield Incident(
         kind="concurrent-writers",
@@ -618,6 +650,7 @@ _PATTERNS: Sequence[Callable[[_Facts], Iterator[Incident]]] = (
     _emptied,
     _bulk_delete_came_back,
     _bulk_delete_stopped,
+    _shared_log,
     _scattered,
     _cut_short,
 )

@@ -177,9 +177,17 @@ class Reading:
     @property
     def memory_count(self) -> int | None:
         """Memories of the install's collections as read, None where they could not be read."""
-        if self.layout is None or self.layout.problem is not None:
+        unread = self.layout is None or self.layout.problem is not None or not self.layout.exists
+        if unread or _nothing_read(self.memories):
             return None
         return sum(c.count for c in self.memories)
+
+    @property
+    def entity_count(self) -> int | None:
+        """Entities as read, None where they could not be read."""
+        if self.layout is None or self.layout.problem is not None or _nothing_read(self.entities):
+            return None
+        return sum(len(e.read.rows) for e in self.entities)
 
     @property
     def history_path(self) -> str:
@@ -190,3 +198,8 @@ class Reading:
     def vectors_path(self) -> str | None:
         """The embedded folder."""
         return None if self.install.vectors is None else self.install.vectors.value
+
+
+def _nothing_read(collections: Sequence[Memories | Entities]) -> bool:
+    """None of them gave a point, and one could not be read: then 0 would be no number that was read."""
+    return not any(c.read.rows for c in collections) and any(c.read.file.problem for c in collections)

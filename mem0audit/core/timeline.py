@@ -43,17 +43,15 @@ class MemoryLog:
         "updated_at",
     )
 
-    def __init__(self, first: str, rowid: int) -> None:
-        self.start = rowid
-        self.first = first
-        self.last = first
+    def __init__(self, first: str, rowid: int, created_at: Any = None, updated_at: Any = None) -> None:
+        self.start = self.top = rowid
+        self.first = self.last = first
         self.rows = 0
-        self.top = 0
         self.text: bytes | None = None
         self.texts_kept = 0
         self.added_at: Any = None
-        self.created_at: Any = None
-        self.updated_at: Any = None
+        self.created_at = created_at
+        self.updated_at = updated_at
 
     @property
     def live(self) -> bool:
@@ -117,6 +115,13 @@ class Timeline:
                     continue
                 memory_id = str(memory_id)
             log = memories.get(memory_id)
+            if log is None and event == ADD and type(new) is str and new:
+                # what nearly every row is, without the questions below
+                log = memories[memory_id] = MemoryLog(ADD, rowid, created, updated)
+                log.rows = log.texts_kept = 1
+                log.added_at = created
+                log.text = text_digest(new)
+                continue
             if log is None:
                 log = memories[memory_id] = MemoryLog(event if type(event) is str else OTHER, rowid)
                 if event != ADD:

@@ -14,7 +14,7 @@ from mem0audit.core.rules import RULES
 from mem0audit.core.rules.divergence import PASSING, standing_key
 from mem0audit.core.rules.files import unread
 from mem0audit.install.host import Host
-from mem0audit.operations.look import Progress, look, no_progress
+from mem0audit.operations.look import Progress, look, no_collector, no_progress
 
 SECOND_LOOK_S = 0.5
 """mem0 needs milliseconds between its two writes; half a second later a true fault still stands."""
@@ -45,7 +45,18 @@ def audit(
     a live install (a process holds it, or that cannot be seen) a disagreement is reported only if it
     stands unchanged at a second look. Raises nothing for what cannot be read: the report names it.
     """
-    say = progress or no_progress
+    with no_collector():
+        return _audit(install, host, select, ignore, progress or no_progress, pause)
+
+
+def _audit(
+    install: Install,
+    host: Host,
+    select: Sequence[str],
+    ignore: Sequence[str],
+    say: Progress,
+    pause: Callable[[float], None],
+) -> Report:
     started = time.monotonic()
     codes = [c for c in RULES if (not select or matches(c, select)) and not matches(c, ignore)]
     reading = look(install, host, say)
@@ -107,7 +118,7 @@ def _standing(reading: Reading, findings: Iterable[Finding]) -> Reading:
 def _nothing_there(reading: Reading) -> bool:
     history_missing = not reading.history_place.exists and reading.history_place.problem is None
     vectors = reading.vectors_place
-    return history_missing and vectors is not None and not vectors.exists and vectors.problem is None
+    return history_missing and (vectors is None or (not vectors.exists and vectors.problem is None))
 
 
 def _absent(reading: Reading) -> tuple[NotChecked, ...]:
@@ -152,9 +163,7 @@ def _report(
         findings=findings,
         counts={
             "memories": reading.memory_count,
-            "entities": sum(len(e.read.rows) for e in reading.entities)
-            if reading.layout is not None
-            else None,
+            "entities": reading.entity_count,
             "changes": None if reading.timeline is None else len(reading.timeline.rowids),
             "live": reading.log_live_count,
             "messages": None if history is None else history.tables.get("messages", 0),

@@ -69,8 +69,8 @@ class _Log:
 
 
 @contextmanager
-def _no_collector() -> Iterator[None]:
-    """Reading makes a million small objects and no cycles: the collector only walks them again and again
+def no_collector() -> Iterator[None]:
+    """Reading makes a million small objects and no cycles: the collector would only walk them again and again
     (a sixth of the time of an audit of 100,000 memories)."""
     was_on = gc.isenabled()
     gc.disable()
@@ -106,9 +106,11 @@ def _read_vectors(folder: str, wanted: Origin, progress: Progress) -> _Vectors:
         keeper = MemoryKeeper()
         found = Memories(info, store.points(info, keeper), configured, tuple(keeper.owners))
         rows = found.read.rows.values()
-        if not configured and info.name in TELEMETRY_COLLECTIONS and all(p.flags & TELEMETRY for p in rows):
+        # What did not read or decode can be anything, and a hostile blob anywhere runs when the store is opened.
+        other = not configured and not (found.read.file.problem or found.read.bad or found.read.unsafe)
+        if other and info.name in TELEMETRY_COLLECTIONS and all(p.flags & TELEMETRY for p in rows):
             telemetry.append(info)
-        elif not configured and not any(p.flags & MEM0_SHAPE for p in rows):
+        elif other and not any(p.flags & MEM0_SHAPE for p in rows):
             not_read.append(NotChecked(info.name, "no collection of mem0's: left alone", gap=False))
         else:
             memories.append(found)
@@ -179,7 +181,6 @@ def _moved(value: T, root: str) -> T:
     return replace(value, **changes)
 
 
-@_no_collector()
 def look(install: Install, host: Host, progress: Progress = no_progress) -> Reading:
     """Everything the rules judge, as of now. Raises nothing for what cannot be read: it says so.
 

@@ -192,3 +192,30 @@ def test_the_empty_log_of_a_reset(build: Build) -> None:
     agent.close()
     RawHistory(agent.history).run("delete from history")
     assert kinds(report_of(Paths(agent.history, agent.vectors))) == ["log-lost"]
+
+
+def test_another_program_on_the_same_log_whose_folder_is_nowhere_to_be_found(
+    build: Build, tmp_path: Path
+) -> None:
+    shared = tmp_path / "home" / "history.db"
+    one, two = build("one", history=shared), build("two", history=shared)
+    for i in range(6):
+        one.add(f"of one {i}", user_id="alice")
+        two.add(f"of two {i}", user_id="bob")
+    one.add("the last", user_id="alice")
+    one.close()
+    two.close()
+    events = incidents(reading_of(one))
+    assert [(e.kind, e.certainty) for e in events] == [("shared-log", Certainty.POSSIBLE)]
+
+
+def test_an_empty_log_and_no_folder_is_a_gap(build: Build) -> None:
+    import shutil
+
+    agent = build()
+    agent.close()
+    shutil.rmtree(agent.vectors)
+    report = report_of(agent)
+    assert not report.findings or set(codes(report)) == set()
+    assert [n.what for n in report.not_checked if n.gap] == [str(agent.vectors)]
+    assert report.counts["memories"] is None

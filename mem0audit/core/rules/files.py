@@ -97,7 +97,7 @@ def damaged_meta(r: Reading) -> Iterable[Verdict]:
             yield finding(
                 "I206", {"listed": True, "folder": "not there"}, path=r.layout.path, subject=info.name
             )
-        elif not info.listed:
+        elif not info.listed and not info.closed:
             yield finding(
                 "I206", {"listed": False, "folder": info.path}, path=r.layout.path, subject=info.name
             )
@@ -261,8 +261,12 @@ def unread(r: Reading) -> Iterator[NotChecked]:
     for _, state in files(r):
         if state.problem is not None and state.problem.kind not in faults:
             yield NotChecked(state.path, state.problem.detail)
-    if r.layout is not None and r.layout.problem is not None and r.layout.problem.kind != "missing":
+    if r.layout is None:
+        return
+    if r.layout.problem is not None and r.layout.problem.kind != "missing":
         yield NotChecked(r.layout.path, r.layout.problem.detail)
+    elif not r.layout.exists and not r.log_live_count:
+        yield NotChecked(r.layout.path, "not there")  # with live memories in the log it is L106
 
 
 def _text_id(point_id: PointId | None) -> str | None:
