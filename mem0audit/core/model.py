@@ -261,7 +261,8 @@ class CollectionInfo:
     `dims` is the size of the unnamed dense vector, None if it has none; `listed` whether meta.json
     names it, `has_folder` whether its folder (with a storage file) exists. `config_keys` are the
     collection's configuration keys as paths ("vectors.on_disk"), which date the writing client.
-    `legacy` is True for a storage.dbm of qdrant-client before 1.1.7 that has no storage.sqlite.
+    `legacy` is True for a storage.dbm of qdrant-client before 1.1.7 that has no storage.sqlite, `closed`
+    for a folder that could not be looked into (then `has_folder` is True, and reading it says why).
     """
 
     name: str
@@ -272,6 +273,7 @@ class CollectionInfo:
     keyword_slot: bool = False
     config_keys: tuple[str, ...] = ()
     legacy: bool = False
+    closed: bool = False
 
 
 @dataclass(frozen=True)

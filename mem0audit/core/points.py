@@ -136,7 +136,21 @@ def keep_entity(
     )
 
 
+def clipped(value: object, longest: int) -> str:
+    """`value` as text of at most about `longest` characters, the beginning and how long it is. Never raises:
+    a whole number can be too long for Python to spell."""
+    try:
+        text = value if isinstance(value, str) else str(value)
+    except ValueError:
+        return f"a number of {int.bit_length(value):,} bits" if isinstance(value, int) else "not shown"
+    return text if len(text) <= longest else f"{text[:longest]}… ({len(text):,} characters)"
+
+
 def shown_owner(owner: Owner) -> str:
     """An owner for people: `user alice, agent a7`; `no owner` where it names none."""
-    named = [f"{key[:-3]} {value}" for key, value in zip(OWNER_KEYS, owner, strict=True) if value is not None]
+    named = [
+        f"{key[:-3]} {clipped(value, 100)}"
+        for key, value in zip(OWNER_KEYS, owner, strict=True)
+        if value is not None
+    ]
     return ", ".join(named) or "no owner"

@@ -97,7 +97,10 @@ def show(install: Install, host: Host, word: str, *, progress: Progress | None =
         elif not layout.exists:
             not_checked.append(NotChecked(layout.path, "not there"))
         for info in _readable(layout):
-            stored += _stored(store, info, memory_id)
+            try:
+                stored += _stored(store, info, memory_id)
+            except CouldNotRead as problem:
+                not_checked.append(NotChecked(info.path, problem.message))
             if info.name.endswith("_entities"):
                 linking += _linking(store, info, str(memory_id), not_checked)
     rows: tuple[HistoryRow, ...] = ()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mem0audit.core.catalogue import CATALOGUE, Rule, page_lines
 from mem0audit.core.model import Candidate, HistoryRow, Install
+from mem0audit.core.points import clipped
 from mem0audit.core.times import shown
 from mem0audit.report.escape import escape, escape_lines, without_surrogates
 from mem0audit.report.screen import Screen, table
@@ -143,7 +144,10 @@ def users_text(found: Users, screen: Screen) -> str:
     ]
     printed = table(rows, right=(3,))
     lines += [screen.bold(printed[0]), *printed[1:]]
-    several = [(user, count) for user, count in found.per_user if count != _largest(found, user)]
+    largest: dict[str, int] = {}
+    for scope in found.scopes:
+        largest[repr(scope.user_id)] = max(largest.get(repr(scope.user_id), 0), scope.memories)
+    several = [(user, count) for user, count in found.per_user if count != largest[repr(user)]]
     if several:
         lines += ["", screen.bold("Users in several scopes, in all")]
         lines += table([[owner_word(user), number(count)] for user, count in several], right=(1,))
@@ -162,23 +166,22 @@ def users_text(found: Users, screen: Screen) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _largest(found: Users, user: object) -> int:
-    return max(s.memories for s in found.scopes if repr(s.user_id) == repr(user))
-
-
 def owner_word(value: object) -> str:
     """An owner id: `-` for none; in quotes where it is not plain text, so that spaces and types show."""
     if value is None:
         return "-"
     if isinstance(value, str):
         plain = value == value.strip() and value and not value.startswith(('"', "-"))
-        return escape(value) if plain else f'"{escape(value)}"'
-    return f"{escape(value)} ({type(value).__name__})"
+        shown = escape(clipped(value, _MOST_OWNER))
+        return shown if plain else f'"{shown}"'
+    return f"{escape(clipped(value, _MOST_OWNER))} ({type(value).__name__})"
 
 
 # --- show ---------------------------------------------------------------------------------------
 
 _MOST_TEXT = 4000
+_MOST_OWNER = 80
+"""Characters of an owner or an event in a table: one of 10 MB would be the width of every line."""
 
 
 def show_text(found: Shown, screen: Screen) -> str:
@@ -230,7 +233,13 @@ def _payload(payload: Mapping[str, Any]) -> list[str]:
     for key, value in payload.items():
         if key == "data" and isinstance(value, str):
             continue
-        said = stamp(value) if isinstance(value, str) else repr(value) if value is not None else "none"
+        said = (
+            stamp(value)
+            if isinstance(value, str)
+            else clipped(value, _MOST_TEXT)
+            if value is not None
+            else "none"
+        )
         lines += _text(key, said)
     return lines
 
@@ -247,7 +256,7 @@ def _text(name: str, text: str) -> list[str]:
 
 
 def _history_row(row: HistoryRow, screen: Screen) -> list[str]:
-    lines = [f"  row {row.rowid}  {screen.bold(escape(row.event))}"]
+    lines = [f"  row {row.rowid}  {screen.bold(escape(clipped(row.event, _MOST_OWNER)))}"]
     for name in HistoryRow._fields[1:]:
         value = getattr(row, name)
         if name in ("event", "memory_id") or value is None or (name == "is_deleted" and not value):
@@ -298,7 +307,9 @@ def log_text(found: Log, screen: Screen) -> str:
     if found.events:
         lines += ["", screen.bold("changes by event")]
         lines += table(
-            [[escape(e) or "NULL", number(n)] for e, n in found.events.items()], indent=2, right=(1,)
+            [[escape(clipped(e, _MOST_OWNER)) or "NULL", number(n)] for e, n in found.events.items()],
+            indent=2,
+            right=(1,),
         )
     if found.newest:
         lines += ["", screen.bold(f"newest {len(found.newest)}, the latest first")]

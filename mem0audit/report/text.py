@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from mem0audit.core.advice import dies_with_agent, keep_log_step, manual_snapshot_steps
 from mem0audit.core.catalogue import CATALOGUE
 from mem0audit.core.model import Finding, Holder, Incident, NotChecked, Place, Report, Severity
+from mem0audit.core.points import clipped
 from mem0audit.report.escape import escape
 from mem0audit.report.pages import candidate_lines
 from mem0audit.report.screen import Screen, table
@@ -27,6 +28,7 @@ from mem0audit.report.words import (
 )
 
 SHOWN = 3
+_MOST_ID = 200
 """How many findings of one rule are shown without `--verbose`."""
 
 _GONE = ("L106", "Q951", "D302")
@@ -541,7 +543,7 @@ def _evidence(
 def _one(finding: Finding, screen: Screen, several_paths: bool) -> list[str]:
     parts = []
     if finding.memory_id is not None:
-        parts.append(escape(finding.memory_id))
+        parts.append(escape(clipped(finding.memory_id, _MOST_ID)))
     elif several_paths and finding.path is not None:
         parts.append(escape(finding.path))
     if finding.subject is not None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
+from mem0audit.core.errors import CouldNotRead
 from mem0audit.core.model import (
     BadRow,
     CollectionInfo,
@@ -120,8 +121,9 @@ class EmbeddedStore:
         return points.result(state)
 
     def find(self, collection: CollectionInfo, point_id: PointId) -> tuple[FoundPoint, ...]:
-        """All rows of one id, the winner first, then by falling rowid; () where there is none or the file
-        does not read.
+        """All rows of one id, the winner first, then by falling rowid; () where there is none.
+
+        Raises CouldNotRead where there is none in what could be read, and the file did not read whole.
 
         Tried first are the keys that clients store this id under, in any protocol and UUID spelling; where
         none has it, every row is looked at.
@@ -130,7 +132,7 @@ class EmbeddedStore:
 
         def body(reading: sqlitefiles.Reading) -> list[FoundPoint]:
             if not reading.has_table("points"):
-                return []
+                raise sqlitefiles.ReadFailed("no-table", "has no table points")
             keys = pickles.candidate_keys(wanted)
             marks = ",".join("?" * len(keys))
             rows = reading.all(f"SELECT rowid, id, point FROM points WHERE id IN ({marks})", keys)  # noqa: S608
@@ -141,7 +143,9 @@ class EmbeddedStore:
                 found = sink.found
             return found
 
-        _, found = sqlitefiles.read_file(str(Path(collection.path, STORAGE)), body, check=False)
+        state, found = sqlitefiles.read_file(str(Path(collection.path, STORAGE)), body, check=False)
+        if not found and state.problem is not None:
+            raise CouldNotRead(f"{state.path}: {state.problem.detail}")
         rows = sorted(found or (), key=lambda point: (point.problem is not None, -point.rowid))
         return tuple(
             FoundPoint(
@@ -287,17 +291,22 @@ def _is_inside(name: str) -> bool:
 
 
 def _folders(root: Path, prefix: str, depth: int) -> Iterator[tuple[str, str]]:
-    """(name, "sqlite" or "legacy") of every folder under `collection/` that has a storage file."""
+    """(name, kind) of every folder under `collection/` that has a storage file: "sqlite" or "legacy"; "closed"
+    where that cannot be seen, since what cannot be looked into is not "not there".
+
+    Links inside links are not followed: a few that lead in a circle would be millions of folders.
+    """
     if depth > MAX_NESTING:
         return
     try:
         with os.scandir(root) as entries:
-            names = sorted((entry.name, entry.is_dir()) for entry in entries)
+            names = sorted((entry.name, _is_folder(entry, root)) for entry in entries)
     except (FileNotFoundError, NotADirectoryError):
         return
     except OSError:
         if depth == 0:
             raise
+        yield prefix, "closed"
         return
     plain = {name for name, is_folder in names if not is_folder}
     if prefix and STORAGE in plain | {name for name, is_folder in names if is_folder and name == STORAGE}:
@@ -305,14 +314,37 @@ def _folders(root: Path, prefix: str, depth: int) -> Iterator[tuple[str, str]]:
     elif prefix and plain.intersection(LEGACY):
         yield prefix, "legacy"
     for name, is_folder in names:
-        if is_folder and name != STORAGE:
-            yield from _folders(root / name, f"{prefix}/{name}" if prefix else name, depth + 1)
+        inner = f"{prefix}/{name}" if prefix else name
+        if is_folder is None and name != STORAGE:
+            yield inner, "closed"
+        elif is_folder and name != STORAGE:
+            if depth > 0 and Path(root, name).is_symlink():
+                if Path(root, name, STORAGE).is_file():
+                    yield inner, "sqlite"
+                continue
+            yield from _folders(root / name, inner, depth + 1)
+
+
+def _is_folder(entry: os.DirEntry[str], root: Path) -> bool | None:
+    """Whether it is a folder other than the one it lies in; None where its link leads in a circle or where
+    we may not look."""
+    try:
+        if not entry.is_dir():
+            return False
+        return not (entry.is_symlink() and root.samefile(entry.path))
+    except OSError:
+        return None
 
 
 def _read_meta(path: Path) -> tuple[dict[str, Any], dict[str, str], str | None]:
     """Collections with their configuration, aliases, and what is wrong with meta.json (None: nothing)."""
     try:
-        with path.open("rb") as file:
+        descriptor = os.open(
+            path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
+        )  # waits for no pipe's other end
+        with open(descriptor, "rb") as file:  # noqa: PTH123
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return {}, {}, "is no regular file"
             raw = file.read(META_BYTES + 1)
     except FileNotFoundError:
         return {}, {}, "missing"
@@ -349,6 +381,7 @@ def _collection(name: str, path: str, config: Any, *, listed: bool, kind: str | 
         dims=_dims(vectors),
         listed=listed,
         has_folder=kind is not None,
+        closed=kind == "closed",
         keyword_slot=isinstance(sparse, dict) and "bm25" in sparse,
         config_keys=tuple(_paths(config, "", 0)),
         legacy=kind == "legacy",

@@ -397,9 +397,21 @@ def _opened(path: str, found: os.stat_result, copied: bool) -> Iterator[Reading]
         reading = Reading(path, journal_mode, way, connection)
         if connection.execute("PRAGMA writable_schema").fetchone()[0]:
             reading.problem = FileProblem("damaged", "cut off: shorter than its header says")
+        elif way != "scratch copy" and _ends_inside_a_page(path, header, found):
+            reading.problem = FileProblem("damaged", "cut off inside its last page")
         yield reading
         if before is not None and (_mark(path) != before or _mark(path + "-wal") is not None):
             raise Changed
+
+
+def _ends_inside_a_page(path: str, header: bytes, found: os.stat_result) -> bool:
+    """SQLite writes whole pages, and takes what is missing of the last one for zeros, without a word."""
+    coded = int.from_bytes(header[16:18], "big")
+    page = 65536 if coded == 1 else coded
+    if not page or not found.st_size % page:
+        return False
+    time.sleep(0.05)  # a large page can be seen while it is being written
+    return bool(_stat(path).st_size % page)
 
 
 def _same_for_sqlite(path: str, found: os.stat_result) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import random
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -21,6 +22,7 @@ import pytest
 from qdrant_client import QdrantClient
 from qdrant_client.http.models import PointStruct
 
+from mem0audit.core.errors import CouldNotRead
 from mem0audit.core.model import CollectionInfo, PointId, PointsRead, VectorFacts
 from mem0audit.stores import pickles, sqlitefiles
 from mem0audit.stores.embedded import EmbeddedStore
@@ -431,7 +433,8 @@ def test_files_that_are_none(tmp_path: Path) -> None:
         assert got.rows == {}
         assert got.file.problem is not None
         assert got.file.problem.kind == kind
-        assert EmbeddedStore(str(tmp_path)).find(info, 1) == ()
+        with pytest.raises(CouldNotRead, match=re.escape(str(path))):
+            EmbeddedStore(str(tmp_path)).find(info, 1)
 
 
 def test_random_damage_never_raises_and_never_hangs(tmp_path: Path) -> None:

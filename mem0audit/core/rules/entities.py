@@ -117,7 +117,10 @@ def foreign_link(r: Reading) -> Iterable[Verdict]:
 def oversized_scope(r: Reading) -> Iterable[Verdict]:
     """E504: more entities in a scope than mem0 ever looks at."""
     for entities in r.entities:
-        for owner, count in Counter(e.owner for e in entities.read.rows.values()).items():
+        # By their spelling: an owner can be a list.
+        owners = {repr(e.owner): e.owner for e in entities.read.rows.values()}
+        for key, count in Counter(repr(e.owner) for e in entities.read.rows.values()).items():
+            owner = owners[key]
             if count > SCOPE_LIMIT:
                 yield finding(
                     "E504",

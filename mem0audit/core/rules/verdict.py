@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from mem0audit.core.catalogue import CATALOGUE
-from mem0audit.core.model import Evidence, Finding, NotChecked
+from mem0audit.core.model import Finding, NotChecked
+from mem0audit.core.points import clipped
 from mem0audit.core.reading import Reading
 
 Verdict = Finding | NotChecked
 RuleFunction = Callable[[Reading], Iterable[Verdict]]
 
 
+LONGEST = 200
+"""Characters of one value of evidence: an owner or a time in a store can be anything, 10 MB of text too."""
+
+
+def _shown(value: Any) -> str | int | float | bool | None:
+    """A value from a store as evidence: what is no plain value by its Python spelling, what is long cut."""
+    if value is None or isinstance(value, (bool, float)):
+        return value
+    if isinstance(value, int) and abs(value) < 1 << 63:
+        return value
+    return clipped(value, LONGEST)
+
+
 def finding(
     code: str,
-    evidence: Evidence,
+    evidence: Mapping[str, Any],
     *,
     memory_id: str | None = None,
     path: str | None = None,
@@ -27,7 +42,7 @@ def finding(
         severity=CATALOGUE[code].severity,
         memory_id=memory_id,
         path=path,
-        subject=subject,
-        evidence=evidence,
+        subject=None if subject is None else clipped(subject, 2 * LONGEST),
+        evidence={key: _shown(value) for key, value in evidence.items()},
         help=help or f"mem0audit explain {code}",
     )
