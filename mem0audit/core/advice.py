@@ -7,6 +7,7 @@ deletes it.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 
@@ -57,7 +58,7 @@ def manual_snapshot_steps(
     have and not settled, what the agent did meanwhile shows as a difference.
 
     With a `holder` that lives in another mount namespace (PrivateTmp, a container) the paths are those
-    that it sees, and the lines enter that namespace, with the agent's own Python: root must run them.
+    that it sees (or those with its `/proc/PID/root` before them), and the lines enter that namespace, with the agent's own Python: root must run them.
     SQLite itself must not be pointed at /proc/PID/root/…: it resolves that link to "/" and opens the
     file of the same name on this side (seen with 3.40). `sqlite3_shell=False` writes the lines with
     python3, for a machine without the sqlite3 program.
@@ -73,7 +74,8 @@ def manual_snapshot_steps(
     ]
     targets = [(source, f"{inner}/storage.sqlite" if inner else "history.db") for source, inner in pairs]
     if holder is not None and holder.private_mounts:
-        return _steps_inside(holder, store, targets, to)
+        inside = [(as_seen_inside(source), target) for source, target in targets]
+        return _steps_inside(holder, as_seen_inside(store), inside, to)
     folders = [f"{to}/{inner}" for _, inner in pairs if inner]
     return (
         shlex.join(["install", "-d", "-m", "700", to]),
@@ -122,6 +124,23 @@ def stop_command(holder: Holder) -> str:
     return f"kill {holder.pid}"
 
 
+def as_seen_inside(path: str) -> str:
+    """A path that leads through a process's root (`/proc/812/root/tmp/qdrant`), as that process sees it."""
+    return re.sub(r"^/proc/\d+/root(?=/)", "", path)
+
+
+def in_private_tmp(path: str, holder: Holder) -> bool:
+    """Whether the store at `path` (a file, or a folder) lies in a /tmp or /var/tmp that is the holder's own.
+
+    A process with a private /tmp may well keep its stores elsewhere, where they outlive it: every unit with
+    PrivateTmp=yes does that has its data in /var/lib.
+    """
+    if not holder.private_tmp or not _under(as_seen_inside(path), "/tmp", "/var/tmp"):  # noqa: S108
+        return False
+    held = [as_seen_inside(one) for one in holder.paths]
+    return not held or any(_under(one, as_seen_inside(path)) for one in held)
+
+
 def dies_with_agent(place: Place, holder: Holder | None) -> bool:
     """Whether stopping the agent can delete what is in this place, so that a copy must come first.
 
@@ -133,11 +152,11 @@ def dies_with_agent(place: Place, holder: Holder | None) -> bool:
         return True
     if holder is None:
         return False
-    if holder.private_tmp and _under(place.path, "/tmp", "/var/tmp"):  # noqa: S108
+    if in_private_tmp(place.path, holder):
         return True
     if place.volatile and (holder.container is not None or holder.private_mounts):
         return True
-    return holder.unit is not None and _under(place.path, "/run", "/var/run")
+    return holder.unit is not None and _under(as_seen_inside(place.path), "/run", "/var/run")
 
 
 def _under(path: str, *parents: str) -> bool:

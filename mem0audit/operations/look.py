@@ -7,7 +7,7 @@ fault (mem0 writes the vector store first, the log second).
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from mem0audit.core.model import (
     FileProblem,
     FileState,
     HistoryFile,
+    Holder,
     Install,
     NotChecked,
     Origin,
@@ -181,6 +182,29 @@ def _moved(value: T, root: str) -> T:
     return replace(value, **changes)
 
 
+def _as_the_agent_sees_it(install: Install, found: Sequence[Holder], host: Host) -> Install:
+    """The install with its stores where they are seen from here.
+
+    A store that is not there for us, and that one process has open under the same path in a mount namespace
+    of its own (PrivateTmp=, a container), is read through that process's root. Where several have it, it is
+    for the user to say which.
+    """
+
+    def seen(origin: Origin | None) -> Origin | None:
+        if origin is None or look_at(origin.value, host).exists:
+            return origin
+        below = origin.value.rstrip("/") + "/"
+        inside = {
+            h.pid for h in found if h.private_mounts and any((p + "/").startswith(below) for p in h.paths)
+        }
+        if len(inside) != 1:
+            return origin
+        pid = inside.pop()
+        return Origin(f"{host.proc}/{pid}/root{origin.value}", f"{origin.decided_by}, as pid {pid} sees it")
+
+    return replace(install, history=seen(install.history) or install.history, vectors=seen(install.vectors))
+
+
 def look(install: Install, host: Host, progress: Progress = no_progress) -> Reading:
     """Everything the rules judge, as of now. Raises nothing for what cannot be read: it says so.
 
@@ -190,6 +214,7 @@ def look(install: Install, host: Host, progress: Progress = no_progress) -> Read
     paths = [o.value for o in (install.history, install.vectors) if o is not None]
     progress("looking who has the stores open", None, None)
     held = holders(paths, host)
+    install = _as_the_agent_sees_it(install, held.holders, host)
     vectors: _Vectors | None = None
     not_read: tuple[NotChecked, ...] = ()
     if install.vectors is not None:
@@ -230,7 +255,7 @@ def look(install: Install, host: Host, progress: Progress = no_progress) -> Read
         holders_unseen=None if held.complete else held.why,
         agent=whose_mem0(install, held.holders, host),
         candidates=candidates,
-        elsewhere=_found_elsewhere(lost, folders) if lost else {},
+        elsewhere=_found_elsewhere(lost, folders, host) if lost else {},
         now=host.now,
         boot_at=host.boot_at,
         live=bool(held.holders) or not held.complete,
@@ -246,12 +271,18 @@ def _missing_ids(vectors: _Vectors | None, log: _Log) -> frozenset[str]:
     return frozenset(i for i, _ in log.timeline.live() if i not in there)
 
 
-def _found_elsewhere(lost: Collection[str], folders: Collection[str]) -> dict[str, str]:
-    """Which of the ids another store holds: several programs may share one log (the same MEM0_DIR)."""
+def _found_elsewhere(lost: Collection[str], folders: Collection[str], host: Host) -> dict[str, str]:
+    """Which of the ids another store holds: several programs may share one log (the same MEM0_DIR), and
+    an agent with a private /tmp keeps its own folder under the same name."""
     found: dict[str, str] = {}
     for folder in dict.fromkeys(folders):
-        store = EmbeddedStore(folder)
-        for info in store.layout().collections:
-            if info.has_folder and not info.legacy:
-                found.update({i: folder for i in store.holding(info, lost) if i not in found})
+        held = _where_it_lies(folder, host, lambda path: _holding(path, lost), lambda _: ())
+        found.update({i: folder for i in held if i not in found})
     return found
+
+
+def _holding(folder: str, lost: Collection[str]) -> tuple[str, ...]:
+    """Those of the ids that a collection of the folder has."""
+    store = EmbeddedStore(folder)
+    collections = [c for c in store.layout().collections if c.has_folder and not c.legacy]
+    return tuple(i for info in collections for i in store.holding(info, lost))

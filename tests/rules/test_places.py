@@ -18,7 +18,7 @@ from mem0audit.install.host import this_host
 from mem0audit.install.places import look_at
 from tests.builders import MemoryBuilder, copy_store
 from tests.rules.readings import reading_of
-from tests.rules.support import Paths, codes, host, of, report_of
+from tests.rules.support import Paths, codes, gaps, host, of, report_of
 
 Build = Callable[..., MemoryBuilder]
 
@@ -149,22 +149,32 @@ def test_l104_the_agent_sees_another_tmp(install: Paths, durable: Path) -> None:
         "c = sqlite3.connect(sys.argv[1]); c.execute('select * from sqlite_master').fetchall()\n"
         "print('open', flush=True); time.sleep(60)"
     )
-    storage = install.vectors / "collection/mem0/storage.sqlite"
-    script = f'mount -t tmpfs tmpfs /tmp && exec "{sys.executable}" -c "$1" "{storage}"'
-    child = subprocess.Popen(
-        ["unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh", holding],
-        stdout=subprocess.PIPE,
-    )
-    assert child.stdout is not None
-    try:
-        assert child.stdout.readline().strip() == b"open"
-        report = report_of(install, select=("L104",))
-        assert codes(report) == {"L104": 1}
-        assert of(report, "L104")[0].evidence["pid"] == child.pid
-    finally:
-        child.kill()
-        child.wait()
-        child.stdout.close()
+    own = Path("/tmp") / durable.name / "qdrant"
+    inside = Paths(install.history, own)
+    for vectors, expected in ((own, {"L104": 1}), (install.vectors, {})):
+        steps = (
+            "mount -t tmpfs tmpfs /tmp",
+            f"mkdir -p '{own.parent}'",
+            f"cp -R '{install.vectors}' '{own}'",
+            f"exec '{os.path.realpath(sys.executable)}' -c \"$1\" '{vectors}/collection/mem0/storage.sqlite'",
+        )
+        child = subprocess.Popen(
+            ["unshare", "-m", "--propagation", "private", "sh", "-c", " && ".join(steps), "sh", holding],
+            stdout=subprocess.PIPE,
+        )
+        assert child.stdout is not None
+        try:
+            assert child.stdout.readline().strip() == b"open"
+            looked_at = inside if expected else install
+            report = report_of(looked_at, select=("L104", "L106", "L108", "D302"))
+            assert codes(report) == expected, report.findings
+            if expected:
+                assert of(report, "L104")[0].evidence["pid"] == child.pid
+                assert of(report, "L104")[0].path == f"/proc/{child.pid}/root{own}"
+        finally:
+            child.kill()
+            child.wait()
+            child.stdout.close()
     assert not codes(report_of(install, select=("L104",)))
 
 
@@ -329,7 +339,8 @@ def test_a_holder_of_another_unit_is_named(install: Paths) -> None:
     holder = Holder(
         812, "python agent.py", "lock", ("/tmp/qdrant/.lock",), unit="agent.service", private_tmp=True
     )
-    told = found("L104", install, holders=(holder,), holders_unseen=None)
+    place = {"path": "/tmp/qdrant"}
+    told = found("L104", install, holders=(holder,), holders_unseen=None, vectors_place=place)
     assert [(f.evidence["pid"], f.evidence["unit"]) for f in told] == [(812, "agent.service")]
 
 
@@ -362,3 +373,46 @@ def test_a_store_in_another_processes_tmp_is_read_there_and_not_ours(install: Pa
         child.kill()
         child.wait()
         child.stdout.close()
+
+
+@pytest.mark.root
+def test_the_agents_private_store_is_what_is_audited(durable: Path) -> None:
+    """PrivateTmp=: the path that the user names is there for the agent alone. No false "the memories are gone"."""
+    if os.geteuid():
+        pytest.fail("mounting needs root") if os.environ.get("CI") else pytest.skip("mounting needs root")
+    theirs = copy_store("2.2.1", durable / "theirs")
+    seen = durable / "seen"
+    seen.mkdir()
+    holding = (
+        "import sqlite3, sys, time\n"
+        "c = [sqlite3.connect(f'{sys.argv[1]}/{p}') for p in ('qdrant/collection/mem0/storage.sqlite', 'history.db')]\n"
+        "[x.execute('select * from sqlite_master').fetchall() for x in c]\n"
+        "print('open', flush=True); time.sleep(60)"
+    )
+    copying = f"mount -t tmpfs tmpfs {seen} && cp -r {theirs.vectors} {theirs.history} {seen}"
+    script = f'{copying} && exec "{sys.executable}" -c "$1" "{seen}"'
+    child = subprocess.Popen(
+        ["unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh", holding],
+        stdout=subprocess.PIPE,
+    )
+    assert child.stdout is not None
+    named = Paths(seen / "history.db", seen / "qdrant")
+    try:
+        assert child.stdout.readline().strip() == b"open"
+        report = report_of(named, select=("L106", "L101", "D", "H"))
+        assert codes(report) == {"L101": 2}
+        assert report.counts["memories"] == 19
+        assert report.install.vectors is not None
+        assert report.install.vectors.value == f"/proc/{child.pid}/root{seen}/qdrant"
+        assert f"as pid {child.pid} sees it" in report.install.vectors.decided_by
+        # the log is ours, the vectors are theirs alone
+        mixed = report_of(Paths(theirs.history, seen / "qdrant"), select=("L106", "D"))
+        assert not codes(mixed)
+        assert mixed.counts["memories"] == 19
+    finally:
+        child.kill()
+        child.wait()
+        child.stdout.close()
+    gone = report_of(named, select=("L106", "D"))
+    assert not gone.findings
+    assert {what for what, _ in gaps(gone)} == {str(named.history), str(named.vectors)}

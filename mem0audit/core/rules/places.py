@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from mem0audit.core import versions
+from mem0audit.core.advice import in_private_tmp
 from mem0audit.core.model import NotChecked, Place
 from mem0audit.core.points import NO_DATA, STALE_HASH
 from mem0audit.core.reading import Reading
@@ -71,10 +72,10 @@ def container_layer(r: Reading) -> Iterable[Verdict]:
 
 
 def private_tmp(r: Reading) -> Iterable[Verdict]:
-    """L104: the process that has the store open sees another /tmp than we do."""
+    """L104: a store lies in /tmp, and the process that has it open sees another /tmp than we do."""
     for holder in r.holders:
-        if holder.private_tmp:
-            for path in holder.paths or (r.vectors_path or r.history_path,):
+        for _, place in _stores(r):
+            if in_private_tmp(place.path, holder):
                 yield finding(
                     "L104",
                     {
@@ -83,7 +84,7 @@ def private_tmp(r: Reading) -> Iterable[Verdict]:
                         "unit": holder.unit,
                         "container": holder.container,
                     },
-                    path=path,
+                    path=place.path,
                     subject=f"pid {holder.pid}",
                 )
     if r.holders_unseen is not None:
@@ -100,7 +101,10 @@ def default_path(r: Reading) -> Iterable[Verdict]:
 
 
 def store_missing(r: Reading) -> Iterable[Verdict]:
-    """L106: the log has live memories, and the folder or the collection is not there."""
+    """L106: the log has live memories, and the folder or the collection is not there.
+
+    Silent where every memory was found in another store that shares the log: that is L108.
+    """
     if r.layout is None:
         return
     if r.log_live_count is None:
@@ -110,6 +114,9 @@ def store_missing(r: Reading) -> Iterable[Verdict]:
         yield NotChecked("L106", f"{r.layout.path}: {r.layout.problem.detail}")
         return
     if not r.log_live_count:
+        return
+    both = r.comparison
+    if both is not None and both.elsewhere and not both.lost:
         return
     if not r.layout.exists:
         yield finding(
@@ -164,6 +171,7 @@ def shared_store(r: Reading) -> Iterable[Verdict]:
             {"memories of this log in it": count},
             path=path,
             subject="vectors",
+            help=next((c.command for c in r.candidates if c.path == path), None),
         )
     logged = r.timeline.memories if r.timeline is not None else {}
     for other in r.memories:
