@@ -11,11 +11,15 @@ from typing import TextIO
 
 from mem0audit.core.errors import Failed, Mem0auditError, Refused, UsageProblem
 from mem0audit.core.model import Install
-from mem0audit.report.escape import escape
+from mem0audit.report.escape import escape, shell_word
 from mem0audit.report.screen import Screen
 
 _PLAIN = str.maketrans({"…": "...", "·": "-", "–": "-", "’": "'", "│": "|"})
 _WIDEST = 100
+_FOLDERS_OF_SUDO = frozenset(
+    Path(folder) for folder in ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+)
+"""`secure_path` of sudo as distributions set it."""
 
 
 def prepare_streams() -> None:
@@ -57,6 +61,14 @@ def called_as() -> str:
     return "mem0audit"
 
 
+def _for_root(program: str) -> str:
+    """`mem0audit` by its whole path where `sudo` would not find it: it looks in the system's folders only."""
+    found = shutil.which(program) if program == "mem0audit" else None
+    if found is None or Path(found).parent in _FOLDERS_OF_SUDO:
+        return program
+    return shell_word(str(Path(found).absolute()))
+
+
 def screen(
     flags: tuple[str, ...] = (), *, verbose: bool = False, quiet: bool = False, to_file: bool = False
 ) -> Screen:
@@ -68,6 +80,7 @@ def screen(
         verbose=verbose,
         quiet=quiet,
         program=called_as(),
+        program_for_root=_for_root(called_as()),
         flags=flags,
         sqlite3_shell=shutil.which("sqlite3") is not None,
     )
@@ -120,7 +133,9 @@ def say(line: str) -> None:
     if sys.stderr is None:
         return
     try:
-        sys.stderr.write(escape(Screen(program=called_as()).ours(line)) + "\n")
+        sys.stderr.write(
+            escape(Screen(program=called_as(), program_for_root=_for_root(called_as())).ours(line)) + "\n"
+        )
         sys.stderr.flush()
     except OSError:
         return

@@ -58,7 +58,8 @@ def manual_snapshot_steps(
     have and not settled, what the agent did meanwhile shows as a difference.
 
     With a `holder` that lives in another mount namespace (PrivateTmp, a container) the paths are those
-    that it sees (or those with its `/proc/PID/root` before them), and the lines enter that namespace, with the agent's own Python: root must run them.
+    that it sees (or those with its `/proc/PID/root` before them), and the lines enter that namespace, with
+    the agent's own Python: root must run them.
     SQLite itself must not be pointed at /proc/PID/root/…: it resolves that link to "/" and opens the
     file of the same name on this side (seen with 3.40). `sqlite3_shell=False` writes the lines with
     python3, for a machine without the sqlite3 program.

@@ -202,7 +202,10 @@ def _as_the_agent_sees_it(install: Install, found: Sequence[Holder], host: Host)
         pid = inside.pop()
         return Origin(f"{host.proc}/{pid}/root{origin.value}", f"{origin.decided_by}, as pid {pid} sees it")
 
-    return replace(install, history=seen(install.history) or install.history, vectors=seen(install.vectors))
+    history = seen(install.history) or install.history
+    if not look_at(history.value, host).exists:
+        return install  # somebody else's vectors: without their log it would be called lost
+    return replace(install, history=history, vectors=seen(install.vectors))
 
 
 def look(install: Install, host: Host, progress: Progress = no_progress) -> Reading:

@@ -34,6 +34,7 @@ class Screen:
 
     `program` is how this program was called, so that a printed command runs as printed; `flags` are
     those with which the user named the install, repeated in every command that looks at it again.
+    `program_for_root` is the same for use behind `sudo`, which looks in no folder of the user's.
     `sqlite3_shell` says whether the sqlite3 program is there for manual steps.
     """
 
@@ -42,6 +43,7 @@ class Screen:
     verbose: bool = False
     quiet: bool = False
     program: str = "mem0audit"
+    program_for_root: str | None = None
     flags: tuple[str, ...] = ()
     sqlite3_shell: bool = True
 
@@ -60,6 +62,7 @@ class Screen:
             flags = self.flags if found[2] != "log" else _log_flags(self.flags)
             words = " ".join(shell_word(w) for w in flags)
             line = f"{found[1]}{found[2]} {words}{line[found.end() :]}" if words else line
+        line = line.replace("sudo mem0audit ", f"sudo {self.program_for_root or self.program} ")
         if self.program in line:
             return line  # spelled so already, by `command`
         return _OURS.sub(lambda _: self.program + " ", line)

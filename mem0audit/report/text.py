@@ -7,6 +7,7 @@ happened, findings by rule, what was not read, the line of counts. Everything fr
 from __future__ import annotations
 
 import posixpath
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 
 from mem0audit.core.advice import dies_with_agent, keep_log_step, manual_snapshot_steps
@@ -200,8 +201,13 @@ def _gone(report: Report, groups: dict[str, list[Finding]]) -> list[str]:
     if "L106" in groups or "Q951" in groups:
         finding = (groups.get("L106") or groups["Q951"])[0]
         live = _count(report, "live") or len(lost)
+        where = finding.path or "the vector store"
+        gone = "The memories are gone"
+        if _not_named(report):
+            gone += ", or the agent keeps them elsewhere"
+            where += ", mem0's default,"
         return [
-            f"The memories are gone: {finding.path or 'the vector store'} is missing or empty"
+            f"{gone}: {where} is missing or empty"
             + (f", and the log has {memories(live)} as live." if live else ".")
         ]
     if lost:
@@ -214,6 +220,12 @@ def _gone(report: Report, groups: dict[str, list[Finding]]) -> list[str]:
             )
         return [f"{memories(len(lost))} {verb} gone: live in the log, and not in the store.{there}"]
     return []
+
+
+def _not_named(report: Report) -> bool:
+    """Whether nobody said where the vectors are: the agent's configuration may name another folder."""
+    vectors = report.install.vectors
+    return vectors is not None and vectors.decided_by == "mem0's default"
 
 
 def _at_risk(report: Report, groups: dict[str, list[Finding]]) -> list[str]:
@@ -265,10 +277,9 @@ def _cleaned(report: Report, findings: list[Finding]) -> str:
 
 
 def _wiped(report: Report, findings: list[Finding]) -> str:
-    version = report.agent.mem0_version
-    return f"The next start of the agent deletes the vector store: mem0ai {version or ''} does so.".replace(
-        "  ", " "
-    )
+    mem0 = f"mem0ai {report.agent.mem0_version}" if report.agent.mem0_version else "its mem0ai"
+    unless = ", unless its configuration sets on_disk to true" if report.install.on_disk is None else ""
+    return f"The next start of the agent deletes the vector store: {mem0} does so{unless}."
 
 
 def _unsafe(report: Report, findings: list[Finding]) -> str:
@@ -326,9 +337,18 @@ def _nothing_at_risk(report: Report) -> str:
     unknown = [code for code in looked if code not in checked or code in silent]
     if not unknown:
         return "Nothing found that loses memories at the next restart."
-    return (
-        f"Nothing found that loses memories at the next restart, as far as looked ({', '.join(unknown)} not)."
-    )
+    open_questions = " or ".join(f"{_RISK_QUESTIONS[code]} ({code})" for code in unknown)
+    return f"Nothing found that loses memories at the next restart, but not known: {open_questions}."
+
+
+_RISK_QUESTIONS = {
+    "L101": "whether the stores are on a disk",
+    "L102": "whether their folder is emptied at boot",
+    "L103": "whether they are in a container's own layer",
+    "L104": "whether the agent has a private /tmp",
+    "L110": "whether the agent's mem0 deletes the folder when it starts",
+}
+"""What is open where a rule about the next restart could not be checked."""
 
 
 _OTHERS: dict[str, tuple[str, str]] = {
@@ -361,7 +381,11 @@ def _others(report: Report, groups: dict[str, list[Finding]]) -> list[str]:
     for code, findings in groups.items():
         if code in _GONE or code in _RISKS or findings[0].severity < Severity.MEDIUM:
             continue
-        if code in _OTHERS:
+        elsewhere = sum(int(f.evidence.get("memories of this log in it") or 0) for f in findings)
+        if code == "L108" and elsewhere:
+            verb = "is" if elsewhere == 1 else "are"
+            sentences.append(f"{memories(elsewhere)} of the log {verb} in another store, {findings[0].path}.")
+        elif code in _OTHERS:
             one, many = _OTHERS[code]
             sentences.append(plural(len(findings), one, many) + ".")
         else:
@@ -388,10 +412,19 @@ def _now(
         for finding in groups.get(code, ()):
             if finding.help:
                 return [("Now:", (finding.help,))]
+    unread = _unread_store(report, screen)
+    if unread is not None:
+        return [unread]
     for incident in sorted(report.incidents, key=lambda i: -i.certainty):
         if "D302" in incident.codes and _count(report, "changes"):
             copy = keep_log_step(report.install.history.value, sqlite3_shell=screen.sqlite3_shell)
-            return [("Now: keep a copy of the log, which has their texts", (copy,))]
+            steps: list[tuple[str, tuple[str, ...]]] = [
+                ("Now: keep a copy of the log, which has their texts", (copy,))
+            ]
+            if "L106" in groups and _not_named(report):
+                named = f"{screen.program} audit --config FILE"
+                steps.append(("If the agent's configuration names another folder, look there:", (named,)))
+            return steps
         if incident.advice:
             return [("Now:", (incident.advice[0],))]
     for findings in groups.values():
@@ -399,6 +432,21 @@ def _now(
             if finding.help and finding.severity >= Severity.MEDIUM:
                 return [("Now:", (finding.help,))]
     return []
+
+
+def _unread_store(report: Report, screen: Screen) -> tuple[str, tuple[str, ...]] | None:
+    """What makes a store readable that could not be read: until then nobody knows what is missing."""
+    whys = {n.what: n.why for n in report.not_checked if n.gap}
+    unread = [path for path in _store_paths(report) if path in whys]
+    if not unread:
+        return None
+    if any("permission denied" in whys[path] for path in unread):
+        paths = ["--history", report.install.history.value]
+        if report.install.vectors is not None:
+            paths += ["--qdrant-path", report.install.vectors.value]
+        return "Now:", (f"sudo mem0audit audit {shlex.join(paths)}",)
+    path = unread[0]
+    return f"Now: see why {path} cannot be read ({whys[path]}), and audit again", ()
 
 
 def _anything_there(report: Report) -> bool:
@@ -661,7 +709,13 @@ def _nothing_found(report: Report, screen: Screen) -> list[str]:
         lines += ["", screen.bold("Other stores on this machine")]
         lines += candidate_lines(report.candidates, screen)
     else:
-        lines += ["", "No other store was found on this machine, among running processes and homes."]
+        where = (
+            "No other store was found on this machine, among running processes and homes."
+            if _visible(report)
+            else "No other store was found among what this user may see: run as root to look into other "
+            "people's processes and homes."
+        )
+        lines += ["", *screen.wrap(where)]
     gaps = _by_reason(report.not_checked)
     for what, why in gaps:
         if all(w in CATALOGUE or w in _store_paths(report) for w in what):
@@ -670,6 +724,6 @@ def _nothing_found(report: Report, screen: Screen) -> list[str]:
     lines += ["", "If yours is elsewhere, name it:"]
     lines += screen.steps("mem0audit audit --history PATH/history.db --qdrant-path FOLDER", 3)
     lines += screen.steps(
-        "mem0audit audit --config FILE     the dict given to Memory.from_config, as YAML or JSON", 3
+        "mem0audit audit --config FILE     the dict given to Memory.from_config, as YAML, JSON or TOML", 3
     )
     return lines

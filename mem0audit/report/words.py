@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mem0audit.core import times
+from mem0audit.core.advice import in_private_tmp
 from mem0audit.core.model import Agent, Holder, Place
 
 
@@ -71,15 +72,6 @@ def evidence_value(key: str, value: str | int | float | bool | None) -> str:
     return stamp(value)
 
 
-def in_private_tmp(place: Place, holders: tuple[Holder, ...]) -> Holder | None:
-    """The process to which this place, below /tmp or /var/tmp, is a private one; None if there is none."""
-    if place.path.startswith(("/tmp/", "/var/tmp/")):  # noqa: S108 - compared, not written
-        for holder in holders:
-            if holder.private_tmp:
-                return holder
-    return None
-
-
 def ground(place: Place, holders: tuple[Holder, ...] = ()) -> tuple[str, bool | None]:
     """What a place stands on, and whether it lasts: True durable, False not, None not known.
 
@@ -94,7 +86,7 @@ def ground(place: Place, holders: tuple[Holder, ...] = ()) -> tuple[str, bool | 
         return f"{filesystem}, GONE AT REBOOT", False
     if place.container_layer:
         return f"{filesystem}, GONE WITH THE CONTAINER", False
-    if in_private_tmp(place, holders):
+    if any(in_private_tmp(place.path, holder) for holder in holders):
         return f"{filesystem}, private /tmp, GONE WHEN THE UNIT STOPS", False
     if place.cleaned:
         when = place.cleaned.when

@@ -55,7 +55,7 @@ def test_a_restart_is_not_called_harmless_when_the_agents_mem0_is_unknown() -> N
             not_checked=quiet,
         )
     )
-    assert "as far as looked (L110 not)" in " ".join(text.split())
+    assert "but not known: whether the agent's mem0 deletes the folder when it starts (L110)." in " ".join(text.split())
 
 
 @pytest.mark.parametrize("name", ["on-a-tmpfs", "private-tmp", "cleaned-at-boot"])
