@@ -121,7 +121,7 @@ def alone(environment: Path) -> Iterator[None]:
 def make(environment: Path, kind: str, why: str) -> None:
     """Makes it from nothing; leaves nothing behind when it fails."""
     log = Path(f"{environment}.log")
-    say(f"{why}: making an environment in {environment} (once; up to a minute)")
+    say(f"{why}: making an environment in {environment} (once; a minute or two)")
     shutil.rmtree(environment, ignore_errors=True)
     clean = for_pip(os.environ)
     python = str(environment / "bin/python")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-import time
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -32,35 +32,46 @@ def progress(*, quiet: bool = False) -> Iterator[Progress | None]:
 
 
 class _Bar:
+    """Starts by a clock of its own: one phase alone, a big collection, can be what takes long."""
+
     def __init__(self) -> None:
-        self._since = time.monotonic()
+        self._told: dict[str, Any] = {"description": "", "completed": 0, "total": None}
         self._live: Any = None
         self._task: Any = None
+        self._ended = False
+        self._lock = threading.Lock()
+        self._timer = threading.Timer(_PATIENCE_S, self._start)
+        self._timer.daemon = True
+        self._timer.start()
 
     def __call__(self, phase: str, done: int | None, total: int | None) -> None:
-        if self._live is None:
-            if time.monotonic() - self._since < _PATIENCE_S:
-                return
-            self._start()
-        self._live.update(self._task, description=escape(phase), completed=done or 0, total=total)
+        self._told = {"description": escape(phase), "completed": done or 0, "total": total}
+        if self._live is not None:
+            self._live.update(self._task, **self._told)
 
     def _start(self) -> None:
         # rich takes some 0.15 s to import: only for somebody who is waiting anyway
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-        self._live = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=30),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            console=Console(stderr=True),
-            transient=True,
-        )
-        self._task = self._live.add_task("", total=None)
-        self._live.start()
+        with self._lock:
+            if self._ended:
+                return
+            live = Progress(
+                TextColumn("{task.description}", markup=False),
+                BarColumn(bar_width=30),
+                TimeElapsedColumn(),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self._task = live.add_task(**self._told)
+            live.start()
+            self._live = live
 
     def stop(self) -> None:
         """Takes the bar off the screen."""
-        if self._live is not None:
-            self._live.stop()
+        self._timer.cancel()
+        with self._lock:
+            self._ended = True
+            if self._live is not None:
+                self._live.stop()

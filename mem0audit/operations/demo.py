@@ -101,7 +101,7 @@ def demo_interpreter(named: str | None = None) -> str:
     except metadata.PackageNotFoundError:
         raise UsageProblem(
             "the demo is written by mem0 itself, and this Python has none",
-            "scripts/mem0audit demo from a checkout, or pip install 'mem0audit[demo]'",
+            "in a checkout of mem0audit: scripts/mem0audit demo, which needs nothing, or pip install '.[demo]'",
         ) from None
     return sys.executable
 

@@ -63,7 +63,11 @@ def status_text(found: Status, screen: Screen) -> str:
         if place.modified_at is not None:
             facts.append(f"changed {shown(place.modified_at)}")
         coloured = screen.alarm(words) if lasts is False else words
-        lines.append(f"{'':<{width}}  {'  '.join(facts)}  {coloured}")
+        said = f"{'':<{width}}  {'  '.join(facts)}"
+        if len(said) + 2 + len(words) <= screen.width:
+            lines.append(f"{said}  {coloured}")
+        else:
+            lines += [said, f"{'':<{width}}  {coloured}"]
         for warning in (place.readable_by_others, place.replaceable_parent):
             if warning:
                 what = "others can read it" if warning is place.readable_by_others else "others may replace"
@@ -116,11 +120,13 @@ def _agent(found: Status, screen: Screen) -> list[str]:
 def candidate_lines(candidates: Sequence[Candidate], screen: Screen) -> list[str]:
     """Stores that are not this install's, each with the command that looks at it."""
     lines = []
-    for candidate in candidates:
+    for index, candidate in enumerate(candidates):
         count = f", {memories(candidate.memories)}" if candidate.memories is not None else ""
         lines.append(f" {candidate.kind}  {escape(candidate.path)}")
         lines += screen.wrap(f"{candidate.found_by}{count}", indent=10)
-        if candidate.command:
+        # Two halves of one store have one command: it stands below the second.
+        following = candidates[index + 1].command if index + 1 < len(candidates) else None
+        if candidate.command and candidate.command != following:
             lines += screen.steps(candidate.command, 10)
     return lines
 

@@ -151,6 +151,12 @@ sys.exit(main())
 """
 
 
+def test_progress_is_shown_while_one_phase_alone_takes_long(tmp_path: Path, store: StoreCopy) -> None:
+    once = SLOW.replace('progress("reading mem0 [bold]", done, 8)', "progress('reading mem0', None, None)")
+    once = once.replace("range(8)", "range(1)").replace("time.sleep(0.2)", "time.sleep(2)")
+    assert "reading mem0" in on_terminal(tmp_path, ["-c", once, "audit", *flags(store)])
+
+
 def test_progress_is_shown_only_on_a_terminal_and_only_after_a_second(
     tmp_path: Path, store: StoreCopy
 ) -> None:

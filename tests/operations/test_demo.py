@@ -73,7 +73,7 @@ def test_without_mem0_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setattr(demo.metadata, "version", missing)
     with pytest.raises(UsageProblem) as caught:
         build_demo(tmp_path)
-    assert "mem0audit[demo]" in str(caught.value.hint)
+    assert "scripts/mem0audit demo" in str(caught.value.hint)
     assert list(tmp_path.iterdir()) == []
     assert demo_interpreter("/agent/python") == "/agent/python"
 
