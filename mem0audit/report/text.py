@@ -210,6 +210,13 @@ def _gone(report: Report, groups: dict[str, list[Finding]]) -> list[str]:
             f"{gone}: {where} is missing or empty"
             + (f", and the log has {memories(live)} as live." if live else ".")
         ]
+    mixed = _mixed_up(report)
+    if lost and mixed is not None:
+        verb = "is" if len(lost) == 1 else "are"
+        return [
+            f"{mixed.name[:1].upper()}{mixed.name[1:]} ({mixed.certainty.label}): "
+            f"{memories(len(lost))} of the log {verb} not in this store, and may be in the log's own."
+        ]
     if lost:
         stay = _count(report, "memories")
         verb = "is" if len(lost) == 1 else "are"
@@ -220,6 +227,11 @@ def _gone(report: Report, groups: dict[str, list[Finding]]) -> list[str]:
             )
         return [f"{memories(len(lost))} {verb} gone: live in the log, and not in the store.{there}"]
     return []
+
+
+def _mixed_up(report: Report) -> Incident | None:
+    """The incident that two halves were named which do not belong together: then nothing of them is lost."""
+    return next((i for i in report.incidents if i.kind == "two-installs"), None)
 
 
 def _not_named(report: Report) -> bool:
@@ -329,6 +341,8 @@ def _nothing_gone(report: Report) -> str:
 
 
 def _nothing_at_risk(report: Report) -> str:
+    if report.install.vectors is None:
+        return "What the vector store stands on was not looked at."
     looked = ("L101", "L102", "L103", "L104", "L110")
     checked = set(report.checked)
     if not checked & set(looked):
@@ -404,6 +418,9 @@ def _now(
     report: Report, groups: dict[str, list[Finding]], screen: Screen
 ) -> list[tuple[str, tuple[str, ...]]]:
     """The one thing to do now, and what comes after it: what keeps what is still there goes first."""
+    mixed = _mixed_up(report)
+    if mixed is not None:
+        return [("Now:", mixed.advice[:1]), ("What there is:", ("mem0audit status",))]
     urgent = next((code for code in _TAKE_OUT if code in groups), None)
     if urgent is not None and "I208" not in groups and _anything_there(report):
         then = "Then, so that no start deletes it:" if urgent == "L110" else "Then, to move it for good:"

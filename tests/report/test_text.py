@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from mem0audit.core.model import NotChecked
+from mem0audit.core.model import Candidate, Certainty, Incident, NotChecked, Origin
 from mem0audit.report.screen import Screen
 from mem0audit.report.text import audit_text, nothing_found
 from tests.report import installs
@@ -55,7 +57,52 @@ def test_a_restart_is_not_called_harmless_when_the_agents_mem0_is_unknown() -> N
             not_checked=quiet,
         )
     )
-    assert "but not known: whether the agent's mem0 deletes the folder when it starts (L110)." in " ".join(text.split())
+    assert "but not known: whether the agent's mem0 deletes the folder when it starts (L110)." in " ".join(
+        text.split()
+    )
+
+
+def test_a_folder_that_nobody_named_may_be_the_wrong_one() -> None:
+    gone = (finding("L106", path="/tmp/qdrant"), finding("D302", memory_id="x"))
+    lost = Incident("emptied", "it was emptied", Certainty.LIKELY, (), (), ("D302", "L106"))
+    by_default = replace(report().install, vectors=Origin("/tmp/qdrant", "mem0's default"))
+    text = said(report(install=by_default, findings=gone, incidents=(lost,)))
+    assert "The memories are gone, or the agent keeps them elsewhere: /tmp/qdrant, mem0's default," in text
+    assert "   mem0audit audit --config FILE\n" in text
+    named = replace(by_default, vectors=Origin("/tmp/qdrant", "--qdrant-path"))
+    text = said(report(install=named, findings=gone, incidents=(lost,)))
+    assert "The memories are gone: /tmp/qdrant is missing" in text
+    assert "--config FILE" not in text
+
+
+def test_two_halves_of_different_installs_are_no_loss() -> None:
+    mixed = Incident(
+        "two-installs",
+        "this log and this vector store belong to two different installs",
+        Certainty.CERTAIN,
+        (),
+        ("Check the paths.",),
+        ("D302", "D303"),
+    )
+    text = said(report(findings=(finding("D302", memory_id="x"),), incidents=(mixed,)))
+    assert "gone" not in text
+    assert "This log and this vector store belong to two different installs (certain): 1 memory" in text
+    assert "Now:   Check the paths." in text
+
+
+def test_what_lies_behind_a_permission_is_read_as_root_first() -> None:
+    text = said(installs.could_not_read(), program_for_root="/home/ann/.local/bin/mem0audit")
+    assert f"Now:\n   sudo /home/ann/.local/bin/mem0audit audit --history {installs.HISTORY} " in text
+
+
+def test_two_halves_of_one_store_have_one_command() -> None:
+    command = "mem0audit audit --history /a/history.db --qdrant-path /a/qdrant"
+    halves = tuple(
+        Candidate(kind, path, "held by pid 7", command=command)  # type: ignore[arg-type]
+        for kind, path in (("vectors", "/a/qdrant"), ("history", "/a/history.db"))
+    )
+    text = said(replace(installs.nothing_found(), candidates=halves))
+    assert text.count(command) == 1
 
 
 @pytest.mark.parametrize("name", ["on-a-tmpfs", "private-tmp", "cleaned-at-boot"])

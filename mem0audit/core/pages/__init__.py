@@ -45,7 +45,8 @@ SNAPSHOT_LINES = tuple(
 
 COPY_WITH_PYTHON = (
     "python3 -c \\\n"
-    "      'import sqlite3,sys; sqlite3.connect(sys.argv[1],30).execute(\"VACUUM INTO ?\",sys.argv[2:])' \\\n"
+    '      \'import sqlite3,sys; sqlite3.connect("file:"+sys.argv[1]+"?mode=ro",30,uri=True) \\\n'
+    '       .execute("VACUUM INTO ?",sys.argv[2:])\' \\\n'
     "      SOURCE TARGET"
 )
 """The copy of one SQLite file without the sqlite3 program."""

@@ -285,7 +285,7 @@ def unreachable_owner(r: Reading) -> Iterable[Verdict]:
     """D308: an owner id that the agent's mem0 cannot match."""
     mem0 = r.agent.mem0_version
     if mem0 is None:
-        yield NotChecked("D308", f"the agent's mem0 version is unknown ({r.agent.source})", gap=False)
+        yield NotChecked("D308", f"the agent's versions are not known: {r.agent.source}", gap=False)
         return
     for home in r.memories:
         beyond = {o for o in home.owners if any(_beyond(mem0, value) for value in o)}

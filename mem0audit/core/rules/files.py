@@ -220,7 +220,7 @@ def old_storage_format(r: Reading) -> Iterable[Verdict]:
                 subject=info.name,
             )
     if client is None:
-        yield NotChecked("I212", f"the agent's qdrant-client is unknown ({r.agent.source})", gap=False)
+        yield NotChecked("I212", f"the agent's versions are not known: {r.agent.source}", gap=False)
 
 
 def no_keyword_slot(r: Reading) -> Iterable[Verdict]:

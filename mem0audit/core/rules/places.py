@@ -207,7 +207,7 @@ def wiped_at_start(r: Reading) -> Iterable[Verdict]:
         return
     wipes = versions.wipes_folder_at_start(r.agent.mem0_version, r.install.on_disk)
     if wipes is None:
-        yield NotChecked("L110", f"the agent's mem0 version is unknown ({r.agent.source})", gap=False)
+        yield NotChecked("L110", f"the agent's versions are not known: {r.agent.source}", gap=False)
     elif wipes:
         on_disk = r.install.on_disk
         yield finding(
