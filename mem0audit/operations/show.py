@@ -19,6 +19,7 @@ from mem0audit.core.model import (
     StoreLayout,
     VectorFacts,
 )
+from mem0audit.core.points import clipped
 from mem0audit.install.host import Host
 from mem0audit.operations.audit import audit
 from mem0audit.operations.look import Progress
@@ -71,7 +72,7 @@ def normalised(word: str) -> PointId:
     Anything else stays as it is: history can hold ids that no point can have.
     """
     text = word.strip()
-    if text.isascii() and text.isdigit():
+    if text.isascii() and text.isdigit() and len(text) <= len(str(1 << 64)):
         return int(text)
     try:
         return str(uuid.UUID(text))
@@ -116,7 +117,7 @@ def show(install: Install, host: Host, word: str, *, progress: Progress | None =
     if not stored and not rows and not linking:
         where = "; ".join(f"{n.what}: {n.why}" for n in not_checked)
         raise CouldNotRead(
-            f"no memory {word} in the store or the log" + (f" ({where})" if where else ""),
+            f"no memory {clipped(word, 200)} in the store or the log" + (f" ({where})" if where else ""),
             "owners and counts: mem0audit users; newest changes: mem0audit log",
         )
     report = audit(install, host, progress=progress)

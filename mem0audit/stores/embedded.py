@@ -131,8 +131,7 @@ class EmbeddedStore:
         wanted = pickles.normalise_id(point_id)
 
         def body(reading: sqlitefiles.Reading) -> list[FoundPoint]:
-            if not reading.has_table("points"):
-                raise sqlitefiles.ReadFailed("no-table", "has no table points")
+            reading.require_table("points")
             keys = pickles.candidate_keys(wanted)
             marks = ",".join("?" * len(keys))
             rows = reading.all(f"SELECT rowid, id, point FROM points WHERE id IN ({marks})", keys)  # noqa: S608

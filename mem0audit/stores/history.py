@@ -116,8 +116,7 @@ def _pages(reading: Reading, select: str, take: Callable[[list[Any]], None], las
 
 
 def _require_history(reading: Reading) -> tuple[str, ...]:
-    if not reading.has_table("history"):
-        raise ReadFailed("no-table", "has no table history")
+    reading.require_table("history")
     return _columns(reading, "history")
 
 
@@ -199,7 +198,7 @@ def _count(reading: Reading, table: str) -> int | None:
 
 def _stranded(reading: Reading, name: str, rows: int | None) -> StrandedTable | None:
     columns = _columns(reading, name)
-    if "id" not in columns:
+    if "id" not in columns or "rowid" in columns:
         return None
     has_history = reading.has_table("history") and "id" in _columns(reading, "history")
     memory = '"memory_id"' if "memory_id" in columns else "NULL"
@@ -225,7 +224,8 @@ def _stranded(reading: Reading, name: str, rows: int | None) -> StrandedTable | 
 
 
 def _message_scopes(reading: Reading) -> tuple[MessageScope, ...]:
-    if "session_scope" not in _columns(reading, "messages"):
+    columns = _columns(reading, "messages")
+    if "session_scope" not in columns or "rowid" in columns:
         return ()
     scopes: Counter[str] = Counter()
 

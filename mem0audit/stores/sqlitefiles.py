@@ -101,10 +101,29 @@ class Reading:
             except sqlite3.OperationalError as error:
                 if not tries or "readonly database" not in str(error):
                     raise
+            except UnicodeError:  # a name in the schema, which SQLite's own message repeats
+                raise sqlite3.DatabaseError("malformed: a name that is no UTF-8 text") from None
             time.sleep(0.002)
+
+    def _leniently(self, read: Callable[[], T]) -> T:
+        """What `read` gives, once more with surrogate escapes where a text of it is not UTF-8."""
+        try:
+            return read()
+        except sqlite3.OperationalError as error:
+            if "decode" not in str(error):
+                raise
+        was = self.connection.text_factory
+        self.connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
+        try:
+            return read()
+        finally:
+            self.connection.text_factory = was
 
     def page(self, sql: str, args: tuple[Any, ...] = (), seconds: float = PAGE_S) -> tuple[list[Any], bool]:
         """Rows fetched in one short read transaction, and whether that was all of them."""
+        return self._leniently(lambda: self._page(sql, args, seconds))
+
+    def _page(self, sql: str, args: tuple[Any, ...], seconds: float) -> tuple[list[Any], bool]:
         rows: list[Any] = []
         self._deadline = time.perf_counter() + BUSY_S + HOLD_S
         # Waits for a writer to finish, holding nothing; then steps to one row.
@@ -127,7 +146,7 @@ class Reading:
         begun = time.perf_counter()
         if self._begun is None:
             self._deadline = begun + HOLD_S
-        rows = self._execute(sql, args).fetchall()
+        rows = self._leniently(lambda: self._execute(sql, args).fetchall())
         if self._begun is None:
             self._held(begun)
         return rows
@@ -176,6 +195,13 @@ class Reading:
         """Whether there is such an ordinary table (a view of that name is none)."""
         sql = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ? AND rootpage > 0"
         return bool(self.all(sql, (name,)))
+
+    def require_table(self, name: str) -> None:
+        """Raises ReadFailed unless there is such an ordinary table, with rowids of SQLite's own."""
+        if not self.has_table(name):
+            raise ReadFailed("no-table", f"has no table {name}")
+        if self.all("SELECT 1 FROM pragma_table_xinfo(?) WHERE lower(name) = 'rowid'", (name,)):
+            raise ReadFailed("no-table", f"its table {name} has a column rowid, which no mem0 writes")
 
     def integrity(self, size_bytes: int) -> tuple[str, ...] | None:
         """Lines of `integrity_check` other than "ok", at most 20; None where it did not end in time."""
@@ -537,8 +563,7 @@ def read_points(reading: Reading, sink: PageSink) -> None:
     Raises Changed when the table became another one. A damaged table gives what still reads, and the
     reading's `problem` says how much.
     """
-    if not reading.has_table("points"):
-        raise ReadFailed("no-table", "has no table points")
+    reading.require_table("points")
     schema, changes = reading.schema_count(), reading.change_count()
     seen: dict[int, Any] = {}
     limit = 64
@@ -601,7 +626,7 @@ def _close(reading: Reading, schema: int, changes: int, seen: dict[int, Any]) ->
                 detail = f"its table holds {len(seen)} rows, its index {indexed}"
                 reading.problem = FileProblem("damaged", detail)
             return [], set()
-        live = dict(reading.connection.execute("SELECT rowid, id FROM points"))
+        live = dict(reading.all("SELECT rowid, id FROM points"))
         newest = "SELECT rowid FROM points ORDER BY rowid DESC LIMIT ?"
         again = {rowid for (rowid,) in reading.all(newest, (TAIL,))}
         if live != seen:

@@ -289,3 +289,94 @@ def test_code_in_a_collection_that_is_not_mem0s_is_found(store: Store, own_home:
     document = ask(store, own_home, "audit")
     assert sorted(f["subject"] for f in found(document, "I208")) == ["mem0migrations", "others"]
     assert "broken" in [f["evidence"]["what"] for f in found(document, "I202")]
+
+
+# --- Tables ------------------------------------------------------------------------------------------
+
+
+def change(path: Path, *statements: str) -> None:
+    connection = sqlite3.connect(path)
+    for statement in statements:
+        connection.execute(statement)
+    connection.commit()
+    connection.close()
+
+
+def test_one_key_that_is_not_utf8_hides_no_other_point(store: Store, own_home: Path) -> None:
+    change(store.points, "INSERT INTO points VALUES (CAST(x'ff' AS TEXT), x'00'), (x'ff', 5), (NULL, NULL)")
+    document = ask(store, own_home, "audit")
+    assert document["counts"]["memories"] == 4
+    assert len(found(document, "I207")) == 3
+    assert not found(document, "D302")
+    all_commands(store, own_home)
+
+
+COLUMNS = "id, memory_id, old_memory, new_memory, event, created_at, updated_at, is_deleted, actor_id, role"
+ENDLESS = "AS WITH RECURSIVE r(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM r) SELECT x AS"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TABLE points (id TEXT PRIMARY KEY, point BLOB) WITHOUT ROWID",
+        "CREATE TABLE points (id TEXT, point BLOB, rowid TEXT)",
+        "CREATE TABLE points (id TEXT PRIMARY KEY, blob BLOB)",
+        "CREATE VIRTUAL TABLE points USING fts5(id, point)",
+        f"CREATE VIEW points {ENDLESS} id, x AS point, x AS rowid FROM r",
+        "CREATE TABLE other (id)",
+    ],
+)
+def test_tables_that_no_client_writes(store: Store, own_home: Path, statement: str) -> None:
+    store.points.unlink()
+    change(store.points, statement)
+    if "rowid TEXT" in statement:
+        change(store.points, "INSERT INTO points VALUES ('x', x'00', 'evil')")
+    document = ask(store, own_home, "audit")
+    assert [f["path"] for f in found(document, "I202")] == [str(store.points)]
+    assert document["counts"]["memories"] is None
+    assert not found(document, "D302") + found(document, "L106")
+    all_commands(store, own_home)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TABLE history (id TEXT PRIMARY KEY, memory_id, event) WITHOUT ROWID",
+        f"CREATE TABLE history ({COLUMNS}, rowid)",
+        "CREATE TABLE history (id, memory_id)",
+        f"CREATE VIRTUAL TABLE history USING fts5({COLUMNS})",
+        f"CREATE VIEW history {ENDLESS} id, x AS memory_id, x AS event, x AS rowid FROM r",
+        f"CREATE TABLE history ({COLUMNS.replace('old_memory', 'old_memory AS (hex(zeroblob(400000000)))')})",
+    ],
+)
+def test_logs_that_no_mem0_writes(store: Store, own_home: Path, statement: str) -> None:
+    store.history.unlink()
+    change(store.history, statement, "CREATE TABLE messages (session_scope, rowid)")
+    if "rowid)" in statement:
+        change(
+            store.history, "INSERT INTO history (id, memory_id, event, rowid) VALUES ('a', 'b', 'ADD', 'x')"
+        )
+    document = ask(store, own_home, "audit")
+    assert document["counts"]["memories"] == 4
+    if "zeroblob" not in statement:
+        assert [f["path"] for f in found(document, "I201")] == [str(store.history)]
+    all_commands(store, own_home)
+
+
+def test_names_in_the_schema_that_are_no_text(store: Store, own_home: Path) -> None:
+    change(
+        store.history,
+        'CREATE TABLE "\x1b[31m [bold]x" (a)',
+        "PRAGMA writable_schema = 1",
+        "UPDATE sqlite_master SET name = x'ff00fe' WHERE name = 'messages'",
+    )
+    all_commands(store, own_home)
+
+
+def test_ids_as_typed(store: Store, own_home: Path) -> None:
+    for word in ("1" * 5000, "x" * 50_000, "\udcff", "\x1b[31m", "../../etc/passwd", "-5", "[1, 2]"):
+        words = store.words("show")
+        got = call(own_home, "show", *words[2:], "--", word)
+        decent("show", got)
+        assert got.code == 3
+        assert len(got.err) < 2000
