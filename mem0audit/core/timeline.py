@@ -7,6 +7,7 @@ are mixed in real logs, and DELETE rows of mem0 1.0.7 and older have none).
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -80,7 +81,6 @@ class Timeline:
         self.rowids = array("q")
         self.events = bytearray()
         self.whens: list[Any] = []
-        self.offsets: dict[str, int] = {}
         self.broken: list[RowFault] = []
         self.without_add: list[RowFault] = []
         self.after_delete: list[RowFault] = []
@@ -93,22 +93,19 @@ class Timeline:
         seconds = map(instant, self.whens)
         return array("d", [_UNKNOWN_TIME if s is None else s for s in seconds])
 
+    @cached_property
+    def offsets(self) -> dict[str, int]:
+        """How many rows name each UTC offset ("-08:00"), for those that name one."""
+        ends = Counter(when[-6:] for when in self.whens if type(when) is str)
+        return {end: count for end, count in ends.items() if end[3:4] == ":" and end[0] in "+-"}
+
     def rows(self, page: Sequence[HistoryRow]) -> None:
         """Fold one page of rows; pages come in rowid order and never repeat a row."""
         memories = self.memories
-        add_rowid, add_event, add_when = self.rowids.append, self.events.append, self.whens.append
-        offsets = self.offsets
+        self.rowids.extend([row[0] for row in page])
+        self.events += bytes([_CODES.get(row[5], 63) if type(row[5]) is str else 63 for row in page])
+        self.whens += [row[6] if row[7] is None else row[7] for row in page]
         for rowid, _id, memory_id, old, new, event, created, updated, _deleted, _actor, _role in page:
-            when = updated if updated is not None else created
-            add_rowid(rowid)
-            add_event(_CODES.get(event, 63) if type(event) is str else 63)
-            add_when(when)
-            if type(when) is str:
-                offset = when[-6:]
-                if offset in offsets:
-                    offsets[offset] += 1
-                elif offset[3:4] == ":" and offset[0] in "+-":
-                    offsets[offset] = 1
             if type(memory_id) is not str:
                 if memory_id is None:
                     self.no_memory_id.append(rowid)
