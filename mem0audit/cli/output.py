@@ -112,10 +112,11 @@ def write(text: str, output: str | None = None) -> None:
         raise Failed(f"standard output could not be written: {problem.strerror}") from None
 
 
-def silence() -> None:
-    """Points standard output at nothing, so that the interpreter's own flush at exit stays quiet too."""
+def silence(stream: TextIO | None = None) -> None:
+    """Points standard output (or another stream) at nothing, so that the interpreter's own flush at exit stays
+    quiet too."""
     try:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), (stream or sys.stdout).fileno())
     except (OSError, ValueError, AttributeError):
         return
 
@@ -138,7 +139,7 @@ def say(line: str) -> None:
         )
         sys.stderr.flush()
     except OSError:
-        return
+        silence(sys.stderr)  # else its flush at exit would fail again, and make the exit code 120
 
 
 def check_output(output: str | None, install: Install | None = None) -> None:

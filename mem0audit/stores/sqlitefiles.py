@@ -349,7 +349,10 @@ def _scratch_copy(stack: ExitStack, path: str, beside: str) -> str:
         time.sleep(0.05)  # a change within the clock's grain of the last would not show
         if (_mark(path), _mark(path + beside)) != before:
             raise Changed
-    folder = stack.enter_context(files.scratch_folder())
+    try:
+        folder = stack.enter_context(files.scratch_folder())
+    except OSError as error:
+        raise ReadFailed("other", f"no temporary folder to copy it into: {error.strerror}") from None
     copy = folder / "copy.db"
     try:
         files.copy_into(path, copy)

@@ -380,3 +380,36 @@ def test_ids_as_typed(store: Store, own_home: Path) -> None:
         decent("show", got)
         assert got.code == 3
         assert len(got.err) < 2000
+
+
+# --- The machine -------------------------------------------------------------------------------------
+
+
+def test_no_room_for_a_scratch_copy(store: Store, own_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A `-wal` alone is read from a copy; where none can be made, that file is not read, and the rest is."""
+    write = "import os, sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None)"
+    write += (
+        "; c.execute('PRAGMA journal_mode = wal'); c.execute('CREATE TABLE zz (a)'); os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", write, str(store.history)], check=False)
+    Path(f"{store.history}-shm").unlink()
+    assert ask(store, own_home, "audit")["counts"]["changes"] == 7
+    monkeypatch.setattr("tempfile._candidate_tempdir_list", lambda: ["/nonexistent"])
+    monkeypatch.setattr("tempfile.tempdir", None)
+    document = ask(store, own_home, "audit")
+    assert "temporary folder" in gaps(document)[str(store.history)]
+    assert document["counts"]["memories"] == 4
+    assert document["exit_code"] in (1, 3)
+
+
+def test_an_error_stream_that_is_full(own_home: Path) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "mem0audit", "audit", "--select", "ZZ"],
+            env=clean_environment(own_home),
+            stdout=subprocess.DEVNULL,
+            stderr=full,
+            timeout=30,
+            check=False,
+        )
+    assert done.returncode == 2
