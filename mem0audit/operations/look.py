@@ -182,7 +182,7 @@ def _moved(value: T, root: str) -> T:
     return replace(value, **changes)
 
 
-def _as_the_agent_sees_it(install: Install, found: Sequence[Holder], host: Host) -> Install:
+def as_the_agent_sees_it(install: Install, found: Sequence[Holder], host: Host) -> Install:
     """The install with its stores where they are seen from here.
 
     A store that is not there for us, and that one process has open under the same path in a mount namespace
@@ -217,7 +217,7 @@ def look(install: Install, host: Host, progress: Progress = no_progress) -> Read
     paths = [o.value for o in (install.history, install.vectors) if o is not None]
     progress("looking who has the stores open", None, None)
     held = holders(paths, host)
-    install = _as_the_agent_sees_it(install, held.holders, host)
+    install = as_the_agent_sees_it(install, held.holders, host)
     vectors: _Vectors | None = None
     not_read: tuple[NotChecked, ...] = ()
     if install.vectors is not None:

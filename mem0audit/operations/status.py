@@ -12,6 +12,7 @@ from mem0audit.install.candidates import find_candidates
 from mem0audit.install.host import Host
 from mem0audit.install.places import look_at
 from mem0audit.install.processes import holders
+from mem0audit.operations.look import as_the_agent_sees_it
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ def status(install: Install, host: Host) -> Status:
     """What an install stands on, beside its agent. Opens no store; never raises for what cannot be seen."""
     paths = [install.history.value, *([install.vectors.value] if install.vectors else [])]
     held = holders(paths, host)
+    install = as_the_agent_sees_it(install, held.holders, host)
     places = [Stand("history", look_at(install.history.value, host), install.history.decided_by)]
     if install.vectors is not None:
         places.append(Stand("vectors", look_at(install.vectors.value, host), install.vectors.decided_by))

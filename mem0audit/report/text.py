@@ -741,6 +741,6 @@ def _nothing_found(report: Report, screen: Screen) -> list[str]:
     lines += ["", "If yours is elsewhere, name it:"]
     lines += screen.steps("mem0audit audit --history PATH/history.db --qdrant-path FOLDER", 3)
     lines += screen.steps(
-        "mem0audit audit --config FILE     the dict given to Memory.from_config, as YAML, JSON or TOML", 3
+        "mem0audit audit --config FILE   # the dict given to Memory.from_config, as YAML, JSON or TOML", 3
     )
     return lines

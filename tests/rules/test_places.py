@@ -8,14 +8,16 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from mem0audit.core.model import Candidate, Holder
+from mem0audit.core.model import Candidate, Holder, Origin
 from mem0audit.core.rules import RULES
 from mem0audit.install.host import this_host
 from mem0audit.install.places import look_at
+from mem0audit.operations.status import status
 from tests.builders import MemoryBuilder, copy_store
 from tests.rules.readings import reading_of
 from tests.rules.support import Paths, codes, gaps, host, of, report_of
@@ -390,7 +392,7 @@ def test_the_agents_private_store_is_what_is_audited(durable: Path) -> None:
         "print('open', flush=True); time.sleep(60)"
     )
     copying = f"mount -t tmpfs tmpfs {seen} && cp -r {theirs.vectors} {theirs.history} {seen}"
-    script = f'{copying} && exec "{sys.executable}" -c "$1" "{seen}"'
+    script = f'{copying} && exec "{os.path.realpath(sys.executable)}" -c "$1" "{seen}"'
     child = subprocess.Popen(
         ["unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh", holding],
         stdout=subprocess.PIPE,
@@ -405,6 +407,16 @@ def test_the_agents_private_store_is_what_is_audited(durable: Path) -> None:
         assert report.install.vectors is not None
         assert report.install.vectors.value == f"/proc/{child.pid}/root{seen}/qdrant"
         assert f"as pid {child.pid} sees it" in report.install.vectors.decided_by
+        plain = replace(
+            report.install,
+            history=Origin(str(named.history), "--history"),
+            vectors=Origin(str(named.vectors), "--qdrant-path"),
+        )
+        stands = status(plain, this_host()).places
+        assert [(s.place.exists, s.place.path) for s in stands[:2]] == [
+            (True, f"/proc/{child.pid}/root{seen}/history.db"),
+            (True, f"/proc/{child.pid}/root{seen}/qdrant"),
+        ]
         # the log is ours, the vectors are theirs alone
         mixed = report_of(Paths(theirs.history, seen / "qdrant"), select=("L106", "D"))
         assert not codes(mixed)
