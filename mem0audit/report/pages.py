@@ -38,7 +38,7 @@ def explain_text(rules: Sequence[Rule], screen: Screen, *, whole: bool) -> str:
 
 def _page_line(line: str, screen: Screen) -> str:
     """A line of a page; only whole commands are spelled as the user called us, so that prose keeps its width."""
-    return screen.ours(line) if line.lstrip().startswith("mem0audit ") else line
+    return screen.ours(line) if line.lstrip().startswith(("mem0audit ", "sudo mem0audit ")) else line
 
 
 # --- status -------------------------------------------------------------------------------------

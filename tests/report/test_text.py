@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from mem0audit.core.catalogue import CATALOGUE
 from mem0audit.core.model import Candidate, Certainty, Incident, NotChecked, Origin
+from mem0audit.report.pages import explain_text
 from mem0audit.report.screen import Screen
 from mem0audit.report.text import audit_text, nothing_found
 from tests.report import installs
@@ -93,6 +95,12 @@ def test_two_halves_of_different_installs_are_no_loss() -> None:
 def test_what_lies_behind_a_permission_is_read_as_root_first() -> None:
     text = said(installs.could_not_read(), program_for_root="/home/ann/.local/bin/mem0audit")
     assert f"Now:\n   sudo /home/ann/.local/bin/mem0audit audit --history {installs.HISTORY} " in text
+
+
+def test_a_page_spells_a_command_for_root_so_that_it_runs() -> None:
+    text = explain_text([CATALOGUE["L106"]], Screen(program_for_root="/opt/x/bin/mem0audit"), whole=True)
+    assert "    sudo /opt/x/bin/mem0audit status\n" in text
+    assert "    mem0audit status\n" in text
 
 
 def test_two_halves_of_one_store_have_one_command() -> None:
