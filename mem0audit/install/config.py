@@ -1,7 +1,7 @@
 """mem0's own configuration as the user has it, and our settings file."""
 
 # Paths here are texts of this or another mount namespace, kept as they were written: no pathlib.
-# ruff: noqa: PTH110, PTH118, PTH119, PTH120, PTH122, PTH123
+# ruff: noqa: PTH110, PTH116, PTH118, PTH119, PTH120, PTH122, PTH123
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import os
 import re
 import select
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -95,6 +96,9 @@ _SECRET = re.compile(
     re.I,
 )
 _IMPORT_TIMEOUT = 60.0
+MOST_BYTES = 512 << 10
+MOST_VALUES = 100_000
+"""More than any configuration has; YAML of this size is read in some seconds."""
 
 
 @dataclass(frozen=True)
@@ -322,6 +326,8 @@ def _settings(raw: Mapping[str, Any], file: str, host: Host) -> Settings:
         value = raw[key]
         if not isinstance(value, str) or not value.strip():
             raise UsageProblem(f"{file}: {key} = {value!r} is not a text", f'for example {key} = "…"')
+        if not _is_writable(value):
+            raise UsageProblem(f"{file}: {key} holds a NUL")
         texts[key] = _from_settings(value, file, host) if key in _PATH_KEYS else value
     if "config" in texts and not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", texts["config"]):
         texts["config"] = _from_settings(texts["config"], file, host)
@@ -405,16 +411,19 @@ def _judged(config: Mem0Config) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def _read_mapping(path: str, only: str | None = None) -> dict[str, Any]:
     try:
+        # Not to wait for the other end of a pipe that nobody writes to; `<(command)` is one under /dev/fd.
+        if stat.S_ISFIFO(os.stat(path).st_mode) and not path.startswith(("/dev/", "/proc/")):
+            raise UsageProblem(f"{path} is a pipe, not a configuration file")
         with open(path, "rb") as file:
-            data = file.read(4_000_001)
+            data = file.read(MOST_BYTES + 1)
     except FileNotFoundError:
         raise UsageProblem(f"{path}: no such file") from None
     except IsADirectoryError:
         raise UsageProblem(f"{path} is a folder, not a configuration file") from None
     except OSError as error:
         raise CouldNotRead(f"{path}: {(error.strerror or 'cannot be read').lower()}") from None
-    if len(data) > 4_000_000:
-        raise UsageProblem(f"{path}: larger than 4 MB, not a configuration file")
+    if len(data) > MOST_BYTES:
+        raise UsageProblem(f"{path}: larger than {MOST_BYTES >> 10} kB, not a configuration file")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -430,9 +439,26 @@ def _read_mapping(path: str, only: str | None = None) -> dict[str, Any]:
             problems.append(f"not {kind.upper()}: {error}")
             continue
         if isinstance(value, dict):
+            if not _is_small(value):
+                raise UsageProblem(f"{path}: unfolds without end, not a configuration file")
             return value
         problems.append(f"as {kind.upper()} it holds no keys and values")
     raise UsageProblem(f"{path}: " + "; ".join(problems))
+
+
+def _is_small(value: Any) -> bool:
+    """Whether it has few enough values: YAML's aliases can make billions of a line, or a value hold itself."""
+    todo, count = [value], 0
+    while todo:
+        count += 1
+        if count > MOST_VALUES:
+            return False
+        inner = todo.pop()
+        if isinstance(inner, dict):
+            todo += inner.values()
+        elif isinstance(inner, (list, tuple, set)):
+            todo += inner
+    return True
 
 
 def _parsed(text: str, kind: str) -> Any:
@@ -553,7 +579,22 @@ def _text(raw: Mapping[str, Any], key: str, source: str, name: str | None = None
     value = raw.get(key)
     if value is not None and not isinstance(value, str):
         raise UsageProblem(f"{source}: {name or key} = {value!r} is not a text")
+    if value is not None and not _is_writable(value):
+        raise UsageProblem(f"{source}: {name or key} holds a NUL or half a character")
     return value
+
+
+def _is_writable(text: str) -> bool:
+    """Whether a file can have this name: no NUL, no surrogate that stands for no byte."""
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+
+
+def without_credentials(url: str) -> str:
+    """An address for printing: user and password, keys and tokens masked."""
+    return str(_masked(url))
 
 
 def _number(raw: Mapping[str, Any], key: str, source: str, name: str) -> int | None:

@@ -17,6 +17,7 @@ from mem0audit.install.config import (
     Settings,
     load_mem0_config,
     load_settings,
+    without_credentials,
 )
 from mem0audit.install.host import Host
 
@@ -105,13 +106,13 @@ def _vectors(
     if flags.qdrant_path is not None:
         return "qdrant", Origin(_typed(flags.qdrant_path, host) or "", "--qdrant-path"), None, spoken
     if flags.qdrant_url is not None:
-        return "qdrant", None, Origin(flags.qdrant_url, "--qdrant-url"), spoken
+        return "qdrant", None, Origin(without_credentials(flags.qdrant_url), "--qdrant-url"), spoken
     if given is not None and given.says_vectors:
         return _from_config(given, host)
     if settings.qdrant_path is not None:
         return "qdrant", Origin(settings.qdrant_path, _name(settings)), None, spoken
     if settings.qdrant_url is not None:
-        return "qdrant", None, Origin(settings.qdrant_url, _name(settings)), spoken
+        return "qdrant", None, Origin(without_credentials(settings.qdrant_url), _name(settings)), spoken
     if settled is not None and settled.says_vectors:
         return _from_config(settled, host)
     return "qdrant", Origin(DEFAULT_PATH, DEFAULT), None, spoken
@@ -123,7 +124,7 @@ def _from_config(
     if config.provider != "qdrant":
         return config.provider, None, None, config
     if config.url is not None:
-        return "qdrant", None, Origin(config.url, config.source), config
+        return "qdrant", None, Origin(without_credentials(config.url), config.source), config
     return "qdrant", Origin(_absolute(config.path or DEFAULT_PATH, host), config.source), None, config
 
 

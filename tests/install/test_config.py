@@ -98,7 +98,7 @@ def test_a_missing_file_a_folder_and_a_huge_one(tmp_path: Path) -> None:
         with pytest.raises(UsageProblem, match=says):
             load_mem0_config(str(path))
     (tmp_path / "big").write_bytes(b"a" * 4_000_002)
-    with pytest.raises(UsageProblem, match="larger than 4 MB"):
+    with pytest.raises(UsageProblem, match="larger than 512 kB"):
         load_mem0_config(str(tmp_path / "big"))
 
 

@@ -413,3 +413,52 @@ def test_an_error_stream_that_is_full(own_home: Path) -> None:
             check=False,
         )
     assert done.returncode == 2
+
+
+# --- Configurations ----------------------------------------------------------------------------------
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{chr(98 + n)}: &{chr(98 + n)} [{', '.join(['*' + chr(97 + n)] * 9)}]\n" for n in range(12)
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("bomb.yaml", BOMB + "vector_store: {provider: qdrant, config: {path: *m}}\n"),
+        ("circle.yaml", "llm: &v {config: *v}\n"),
+        ("many.yaml", "".join(f"k{n}: [{n}]\n" for n in range(60_000))),
+        ("nul.json", '{"history_db_path": "/x\\u0000y"}'),
+        ("half.json", '{"history_db_path": "/x\\ud800y"}'),
+        ("code.yaml", "!!python/object/apply:os.system ['echo pwned']"),
+    ],
+)
+def test_hostile_configurations(own_home: Path, name: str, text: str) -> None:
+    path = own_home / name
+    path.write_text(text)
+    for words in (["audit", "--config"], ["config", "show", "--config"], ["config", "validate"]):
+        got = run(own_home, *words, str(path))
+        assert got.code == 2, (words, got.out, got.err)
+        assert "Traceback" not in got.err
+        assert len(got.err) < 500
+
+
+def test_pipes_as_configurations(own_home: Path) -> None:
+    os.mkfifo(own_home / "mem0.yaml")
+    assert run(own_home, "config", "validate", "mem0.yaml").code == 2
+    os.mkfifo(own_home / "mem0audit.toml")
+    assert "is a pipe" in run(own_home, "audit").err
+    (own_home / "mem0audit.toml").unlink()
+    (own_home / "mem0audit.toml").write_text('history = "a\\u0000"')
+    assert run(own_home, "audit").code == 2
+
+
+def test_no_password_of_an_address_is_printed(own_home: Path) -> None:
+    path = own_home / "mem0.json"
+    url = f"http://u:{SECRET}@db:6333"
+    path.write_text(json.dumps({"vector_store": {"config": {"url": url, "api_key": SECRET}}}))
+    for words in (["config", "show"], ["status"], ["audit"], ["audit", "--format", "json"]):
+        got = run(own_home, *words, "--config", str(path))
+        assert got.code in (0, 3), got.err
+        assert ("db:6333" in got.out) == (words != ["audit"])  # an audit finds no log here, and says no more
+        assert SECRET not in got.out + got.err
