@@ -20,6 +20,8 @@ LONGEST = 200
 
 def _shown(value: Any) -> str | int | float | bool | None:
     """A value from a store as evidence: what is no plain value by its Python spelling, what is long cut."""
+    if type(value) is str and len(value) <= LONGEST:
+        return value  # nearly all of them, and there can be a million findings
     if value is None or isinstance(value, (bool, float)):
         return value
     if isinstance(value, int) and abs(value) < 1 << 63:
