@@ -34,11 +34,11 @@ def _log(
     """
     named = Named(history=history, config=config)
     check_output(output)
-    install, _ = named.find()
+    install, host = named.find()
     check_output(output, install)
     from mem0audit.operations.log import log
 
-    found = log(install, count)
+    found = log(install, host, count)
     if format_ is Format.JSON:
         from mem0audit.report.json import log_json
 

@@ -23,7 +23,7 @@ MOST_FILES = 50_000
 _WORDS = {
     errno.EACCES: "permission denied",
     errno.EPERM: "permission denied",
-    errno.ELOOP: "symlink loop",
+    errno.ELOOP: "symbolic links that lead in a circle",
     errno.ENOTDIR: "a parent is a file, not a folder",
     errno.ENAMETOOLONG: "path too long",
     errno.EIO: "input/output error",
@@ -52,7 +52,7 @@ def look_at(path: str, host: Host) -> Place:
     try:
         real = resolved(path, host)
     except OSError:
-        return Place(path=path, exists=True, link_target=link_target, problem=problem or "symlink loop")
+        return Place(path=path, exists=True, link_target=link_target, problem=problem or _WORDS[errno.ELOOP])
     pid = seen_through(real, host)[0]
     table = mountinfo_of("self" if pid is None else pid, host)
     mount = mount_under(real, host)

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mem0audit.core.errors import CouldNotRead
-from mem0audit.core.model import HistoryFile, HistoryRow, Install
+from mem0audit.core.model import FileProblem, HistoryFile, HistoryRow, Install
+from mem0audit.install.host import Host
+from mem0audit.install.processes import holders
+from mem0audit.operations.otherroots import as_the_agent_sees_it, where_it_lies
 from mem0audit.stores.history import event_counts, newest, read_history_file
 
 
@@ -25,12 +28,21 @@ class Log:
     problem: str | None = None
 
 
-def log(install: Install, count: int) -> Log:
+def log(install: Install, host: Host, count: int) -> Log:
     """The log of an install with its `count` newest changes.
 
     Raises CouldNotRead where the file is missing or cannot be read at all.
     """
+    install = as_the_agent_sees_it(install, holders([install.history.value], host).holders, host)
     path = install.history.value
+
+    def failed(problem: FileProblem) -> Log:
+        raise CouldNotRead(f"{path}: {problem.detail}")
+
+    return where_it_lies(path, host, lambda inner: _log(install, inner, count), failed)
+
+
+def _log(install: Install, path: str, count: int) -> Log:
     file = read_history_file(path)
     problem = file.file.problem
     if problem is not None and problem.kind != "no-table" and not file.tables:

@@ -7,22 +7,19 @@ fault (mem0 writes the vector store first, the log second).
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
 from mem0audit.core.model import (
     CollectionInfo,
-    FileProblem,
     FileState,
     HistoryFile,
-    Holder,
     Install,
     NotChecked,
     Origin,
-    PointsRead,
     StoreLayout,
 )
 from mem0audit.core.points import MEM0_SHAPE, TELEMETRY, MemoryKeeper, keep_entity
@@ -30,12 +27,12 @@ from mem0audit.core.reading import TELEMETRY_COLLECTIONS, Entities, Memories, Re
 from mem0audit.core.timeline import Timeline
 from mem0audit.install.agents import whose_mem0
 from mem0audit.install.candidates import find_candidates
-from mem0audit.install.host import Host, seen_through
+from mem0audit.install.host import Host
 from mem0audit.install.places import look_at
 from mem0audit.install.processes import holders
+from mem0audit.operations.otherroots import as_the_agent_sees_it, where_it_lies
 from mem0audit.stores.embedded import EmbeddedStore
 from mem0audit.stores.history import read_history_file, read_rows
-from mem0audit.stores.otherroot import in_root
 
 T = TypeVar("T")
 
@@ -90,7 +87,7 @@ def _read_vectors(folder: str, wanted: Origin, progress: Progress) -> _Vectors:
     """
     store = EmbeddedStore(folder)
     layout = store.layout()
-    collection = _collection(wanted, layout)
+    collection = chosen_collection(wanted, layout)
     memories: list[Memories] = []
     entities: list[Entities] = []
     telemetry: list[CollectionInfo] = []
@@ -137,7 +134,8 @@ def _joined(first: FileState, second: FileState) -> FileState:
     )
 
 
-def _collection(wanted: Origin, layout: StoreLayout) -> Origin:
+def chosen_collection(wanted: Origin, layout: StoreLayout) -> Origin:
+    """The collection that is meant: where nobody named one and mem0's default is not there, the only one."""
     names = [c.name for c in layout.collections]
     if wanted.decided_by != "mem0's default" or wanted.value in names:
         return wanted
@@ -148,64 +146,6 @@ def _collection(wanted: Origin, layout: StoreLayout) -> Origin:
         and not (n.endswith(ENTITIES_SUFFIX) and n[: -len(ENTITIES_SUFFIX)] in names)
     ]
     return Origin(own[0], "the only collection in the folder") if len(own) == 1 else wanted
-
-
-def _where_it_lies(path: str, host: Host, read: Callable[[str], T], failed: Callable[[FileProblem], T]) -> T:
-    """`read(path)`, done under the other process's root where the path leads into one."""
-    pid, inner = seen_through(path, host)
-    if pid is None:
-        return read(path)
-    root = path[: len(path) - len(inner)]
-    try:
-        return _moved(in_root(root, lambda: read(inner)), root)
-    except PermissionError:
-        return failed(
-            FileProblem("permission", "lies under another process's root, which only root may enter")
-        )
-    except (OSError, RuntimeError) as error:
-        return failed(FileProblem("other", f"could not be read under another process's root: {error}"))
-
-
-def _moved(value: T, root: str) -> T:
-    """The same with every `path` as it is seen from here."""
-    if isinstance(value, tuple) and type(value) is tuple:
-        return tuple(_moved(item, root) for item in value)  # type: ignore[return-value]
-    if not isinstance(
-        value,
-        (_Vectors, _Log, StoreLayout, CollectionInfo, Memories, Entities, PointsRead, HistoryFile, FileState),
-    ):
-        return value
-    changes = {}
-    for field in fields(value):
-        now = getattr(value, field.name)
-        changes[field.name] = root + now if field.name == "path" else _moved(now, root)
-    return replace(value, **changes)
-
-
-def as_the_agent_sees_it(install: Install, found: Sequence[Holder], host: Host) -> Install:
-    """The install with its stores where they are seen from here.
-
-    A store that is not there for us, and that one process has open under the same path in a mount namespace
-    of its own (PrivateTmp=, a container), is read through that process's root. Where several have it, it is
-    for the user to say which.
-    """
-
-    def seen(origin: Origin | None) -> Origin | None:
-        if origin is None or look_at(origin.value, host).exists:
-            return origin
-        below = origin.value.rstrip("/") + "/"
-        inside = {
-            h.pid for h in found if h.private_mounts and any((p + "/").startswith(below) for p in h.paths)
-        }
-        if len(inside) != 1:
-            return origin
-        pid = inside.pop()
-        return Origin(f"{host.proc}/{pid}/root{origin.value}", f"{origin.decided_by}, as pid {pid} sees it")
-
-    history = seen(install.history) or install.history
-    if not look_at(history.value, host).exists:
-        return install  # somebody else's vectors: without their log it would be called lost
-    return replace(install, history=history, vectors=seen(install.vectors))
 
 
 def look(install: Install, host: Host, progress: Progress = no_progress) -> Reading:
@@ -222,7 +162,7 @@ def look(install: Install, host: Host, progress: Progress = no_progress) -> Read
     not_read: tuple[NotChecked, ...] = ()
     if install.vectors is not None:
         folder, wanted = install.vectors.value, install.collection
-        vectors = _where_it_lies(
+        vectors = where_it_lies(
             folder,
             host,
             lambda path: _read_vectors(path, wanted, progress),
@@ -235,7 +175,7 @@ def look(install: Install, host: Host, progress: Progress = no_progress) -> Read
         not_read = (NotChecked("vector store", f"it is {what}: this version reads the log alone"),)
     progress("reading the log", None, None)
     path = install.history.value
-    log = _where_it_lies(
+    log = where_it_lies(
         path, host, _read_log, lambda problem: _Log(HistoryFile(FileState(path, problem=problem)), None)
     )
     candidates = find_candidates(install, host)
@@ -279,7 +219,7 @@ def _found_elsewhere(lost: Collection[str], folders: Collection[str], host: Host
     an agent with a private /tmp keeps its own folder under the same name."""
     found: dict[str, str] = {}
     for folder in dict.fromkeys(folders):
-        held = _where_it_lies(folder, host, lambda path: _holding(path, lost), lambda _: ())
+        held = where_it_lies(folder, host, lambda path: _holding(path, lost), lambda _: ())
         found.update({i: folder for i in held if i not in found})
     return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,8 +21,10 @@ from mem0audit.core.model import (
 )
 from mem0audit.core.points import clipped
 from mem0audit.install.host import Host
+from mem0audit.install.processes import holders
 from mem0audit.operations.audit import audit
 from mem0audit.operations.look import Progress
+from mem0audit.operations.otherroots import as_the_agent_sees_it, where_it_lies
 from mem0audit.stores.embedded import EmbeddedStore
 from mem0audit.stores.history import read_history_file, rows_of
 
@@ -87,33 +89,27 @@ def show(install: Install, host: Host, word: str, *, progress: Progress | None =
     CouldNotRead where neither store has the id, saying what could not be read.
     """
     memory_id = normalised(word)
-    not_checked: list[NotChecked] = []
-    stored: list[Stored] = []
-    linking: list[Linking] = []
+    paths = [o.value for o in (install.history, install.vectors) if o is not None]
+    install = as_the_agent_sees_it(install, holders(paths, host).holders, host)
+    stored: tuple[Stored, ...] = ()
+    linking: tuple[Linking, ...] = ()
+    not_checked: tuple[NotChecked, ...] = ()
     if install.vectors is not None:
-        store = EmbeddedStore(install.vectors.value)
-        layout = store.layout()
-        if layout.problem is not None:
-            not_checked.append(NotChecked(layout.path, layout.problem.detail))
-        elif not layout.exists:
-            not_checked.append(NotChecked(layout.path, "not there"))
-        for info in _readable(layout):
-            try:
-                stored += _stored(store, info, memory_id)
-            except CouldNotRead as problem:
-                not_checked.append(NotChecked(info.path, problem.message))
-            if info.name.endswith("_entities"):
-                linking += _linking(store, info, str(memory_id), not_checked)
-    rows: tuple[HistoryRow, ...] = ()
-    file = read_history_file(install.history.value)
-    if file.file.problem is not None or file.schema is None:
-        detail = file.file.problem.detail if file.file.problem else "no history table"
-        not_checked.append(NotChecked(file.file.path, detail))
-    if file.schema is not None:
-        try:
-            rows = rows_of(install.history.value, {str(memory_id), word})
-        except CouldNotRead as problem:
-            not_checked.append(NotChecked(file.file.path, problem.message))
+        folder = install.vectors.value
+        stored, linking, not_checked = where_it_lies(
+            folder,
+            host,
+            lambda path: _in_vectors(path, memory_id),
+            lambda problem: ((), (), (NotChecked(folder, problem.detail),)),
+        )
+    log = install.history.value
+    rows, unread = where_it_lies(
+        log,
+        host,
+        lambda path: _in_log(path, {str(memory_id), word}),
+        lambda problem: ((), (NotChecked(log, problem.detail),)),
+    )
+    not_checked += unread
     if not stored and not rows and not linking:
         where = "; ".join(f"{n.what}: {n.why}" for n in not_checked)
         raise CouldNotRead(
@@ -124,13 +120,52 @@ def show(install: Install, host: Host, word: str, *, progress: Progress | None =
     about = {str(memory_id), word}
     return Shown(
         memory_id=str(memory_id),
-        stored=tuple(stored),
+        stored=stored,
         history=rows,
-        entities=tuple(linking),
+        entities=linking,
         findings=tuple(f for f in report.findings if f.memory_id in about),
         incidents=tuple(i for i in report.incidents if not about.isdisjoint(i.memory_ids)),
-        not_checked=tuple(not_checked),
+        not_checked=not_checked,
     )
+
+
+_InVectors = tuple[tuple[Stored, ...], tuple[Linking, ...], tuple[NotChecked, ...]]
+
+
+def _in_vectors(folder: str, memory_id: PointId) -> _InVectors:
+    """Its rows in every collection of the folder, the entities that link it, and what could not be read."""
+    stored: list[Stored] = []
+    linking: list[Linking] = []
+    not_checked: list[NotChecked] = []
+    store = EmbeddedStore(folder)
+    layout = store.layout()
+    if layout.problem is not None:
+        not_checked.append(NotChecked(layout.path, layout.problem.detail))
+    elif not layout.exists:
+        not_checked.append(NotChecked(layout.path, "not there"))
+    for info in _readable(layout):
+        try:
+            stored += _stored(store, info, memory_id)
+        except CouldNotRead as problem:
+            not_checked.append(NotChecked(info.path, problem.message))
+        if info.name.endswith("_entities"):
+            linking += _linking(store, info, str(memory_id), not_checked)
+    return tuple(stored), tuple(linking), tuple(not_checked)
+
+
+def _in_log(path: str, ids: Collection[str]) -> tuple[tuple[HistoryRow, ...], tuple[NotChecked, ...]]:
+    file = read_history_file(path)
+    not_checked: list[NotChecked] = []
+    if file.file.problem is not None or file.schema is None:
+        detail = file.file.problem.detail if file.file.problem else "no history table"
+        not_checked.append(NotChecked(file.file.path, detail))
+    rows: tuple[HistoryRow, ...] = ()
+    if file.schema is not None:
+        try:
+            rows = rows_of(path, ids)
+        except CouldNotRead as problem:
+            not_checked.append(NotChecked(file.file.path, problem.message))
+    return rows, tuple(not_checked)
 
 
 def _readable(layout: StoreLayout) -> list[CollectionInfo]:

@@ -12,7 +12,7 @@ from mem0audit.install.candidates import find_candidates
 from mem0audit.install.host import Host
 from mem0audit.install.places import look_at
 from mem0audit.install.processes import holders
-from mem0audit.operations.look import as_the_agent_sees_it
+from mem0audit.operations.otherroots import as_the_agent_sees_it
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mem0audit.core.errors import CouldNotRead
-from mem0audit.core.model import Install, NotChecked, PointId, VectorFacts
+from mem0audit.core.model import FileProblem, Install, NotChecked, Origin, PointId, VectorFacts
 from mem0audit.core.points import Owner
 from mem0audit.core.versions import reaches_owner
 from mem0audit.install.agents import whose_mem0
 from mem0audit.install.host import Host
 from mem0audit.install.processes import holders
+from mem0audit.operations.look import chosen_collection
+from mem0audit.operations.otherroots import as_the_agent_sees_it, where_it_lies
 from mem0audit.stores.embedded import EmbeddedStore
 
 _TELEMETRY = "user_identity"
@@ -55,14 +57,57 @@ def users(install: Install, host: Host) -> Users:
     """
     if install.vectors is None:
         raise CouldNotRead("no embedded Qdrant folder: owners are in the vector store, not in the log")
+    held = holders([install.history.value, install.vectors.value], host).holders
+    install = as_the_agent_sees_it(install, held, host)
+    assert install.vectors is not None
+    wanted = install.collection
+
+    def failed(problem: FileProblem) -> _Counts:
+        raise CouldNotRead(f"{folder}: {problem.detail}")
+
     folder = install.vectors.value
+    found = where_it_lies(folder, host, lambda path: _count(path, wanted), failed)
+    mem0 = whose_mem0(install, held, host).mem0_version
+    seen, count, telemetry = found.owners, found.memories, found.telemetry
+    scopes = tuple(
+        Scope(*seen[key], memories=number, unreachable=unreachable(seen[key], mem0))
+        for key, number in sorted(count.items(), key=lambda item: (-item[1], item[0]))
+    )
+    totals: dict[str, tuple[Any, int]] = {}
+    for scope in scopes:
+        value, number = totals.get(repr(scope.user_id), (scope.user_id, 0))
+        totals[repr(scope.user_id)] = (value, number + scope.memories)
+    per_user = tuple(sorted(totals.values(), key=lambda item: (-item[1], repr(item[0]))))
+    return Users(
+        install=install,
+        collection=found.collection,
+        scopes=scopes,
+        per_user=per_user,
+        memories=sum(count.values()),
+        counts={"telemetry": telemetry} if telemetry else {},
+        not_checked=found.not_checked,
+    )
+
+
+@dataclass(frozen=True)
+class _Counts:
+    """Owners by a text that tells them apart, and how many memories each has."""
+
+    collection: str
+    owners: Mapping[str, Owner]
+    memories: Mapping[str, int]
+    telemetry: int
+    not_checked: tuple[NotChecked, ...]
+
+
+def _count(folder: str, wanted: Origin) -> _Counts:
     store = EmbeddedStore(folder)
     layout = store.layout()
     if layout.problem is not None:
         raise CouldNotRead(f"{folder}: {layout.problem.detail}")
     if not layout.exists:
         raise CouldNotRead(f"{folder}: no such folder", "other stores on this machine: mem0audit status")
-    name = layout.aliases.get(install.collection.value, install.collection.value)
+    name = chosen_collection(wanted, layout).value
     info = next((c for c in layout.collections if c.name == name and c.has_folder), None)
     if info is None:
         there = ", ".join(c.name for c in layout.collections if c.has_folder)
@@ -70,8 +115,6 @@ def users(install: Install, host: Host) -> Users:
             f"{folder}: no collection {name}",
             f"there is: {there}; name it with --collection" if there else None,
         )
-    paths = [install.history.value, folder]
-    mem0 = whose_mem0(install, holders(paths, host).holders, host).mem0_version
     seen: dict[str, Owner] = {}
     count: Counter[str] = Counter()
     telemetry = 0
@@ -97,24 +140,7 @@ def users(install: Install, host: Host) -> Users:
         not_checked.append(NotChecked(read.file.path, read.file.problem.detail))
     if read.bad or read.unsafe:
         not_checked.append(NotChecked(info.path, f"{len(read.bad) + len(read.unsafe)} points do not decode"))
-    scopes = tuple(
-        Scope(*seen[key], memories=number, unreachable=unreachable(seen[key], mem0))
-        for key, number in sorted(count.items(), key=lambda item: (-item[1], item[0]))
-    )
-    totals: dict[str, tuple[Any, int]] = {}
-    for scope in scopes:
-        value, number = totals.get(repr(scope.user_id), (scope.user_id, 0))
-        totals[repr(scope.user_id)] = (value, number + scope.memories)
-    per_user = tuple(sorted(totals.values(), key=lambda item: (-item[1], repr(item[0]))))
-    return Users(
-        install=install,
-        collection=info.name,
-        scopes=scopes,
-        per_user=per_user,
-        memories=sum(count.values()),
-        counts={"telemetry": telemetry} if telemetry else {},
-        not_checked=tuple(not_checked),
-    )
+    return _Counts(info.name, seen, count, telemetry, tuple(not_checked))
 
 
 def unreachable(owner: Owner, mem0: str | None) -> str | None:

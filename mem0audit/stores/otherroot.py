@@ -14,6 +14,8 @@ from collections.abc import Callable
 from multiprocessing import Pipe
 from typing import TypeVar
 
+from mem0audit.core.errors import Mem0auditError
+
 T = TypeVar("T")
 
 
@@ -21,7 +23,7 @@ def in_root(root: str, function: Callable[[], T]) -> T:
     """What `function` returns in a child whose root directory is `root` (`/proc/PID/root`).
 
     It must only read, and need no further imports. Raises OSError where the root cannot be entered (it
-    needs root rights) and RuntimeError where the child failed.
+    needs root rights), the Mem0auditError that `function` raised, and RuntimeError where the child failed.
     """
     receiving, sending = Pipe(duplex=False)
     with warnings.catch_warnings():
@@ -39,7 +41,8 @@ def in_root(root: str, function: Callable[[], T]) -> T:
                 tempfile.tempdir = "/proc/self/no-scratch-here"
                 sending.send((True, function()))
             except Exception as error:  # noqa: BLE001 - whatever it is, the parent says it
-                sending.send((False, error if isinstance(error, OSError) else type(error).__name__))
+                told = isinstance(error, (OSError, Mem0auditError))
+                sending.send((False, error if told else type(error).__name__))
             sending.close()
             status = 0
         finally:
@@ -55,6 +58,6 @@ def in_root(root: str, function: Callable[[], T]) -> T:
     if ok:
         result: T = value
         return result
-    if isinstance(value, OSError):
+    if isinstance(value, (OSError, Mem0auditError)):
         raise value
     raise RuntimeError(value)

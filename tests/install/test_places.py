@@ -69,8 +69,8 @@ def test_links_loops_files_in_the_way_and_nul(durable: Path, host: Host) -> None
     (durable / "file").write_text("x")
     (durable / "link").symlink_to("file")
     (durable / "dead").symlink_to("nowhere")
-    assert look_at(str(durable / "loop"), host).problem == "symlink loop"
-    assert look_at(str(durable / "loop" / "x"), host).problem == "symlink loop"
+    assert look_at(str(durable / "loop"), host).problem == "symbolic links that lead in a circle"
+    assert look_at(str(durable / "loop" / "x"), host).problem == "symbolic links that lead in a circle"
     assert look_at(str(durable / "file" / "x"), host).problem == "a parent is a file, not a folder"
     link = look_at(str(durable / "link"), host)
     assert (link.link_target, link.size_bytes, link.exists) == ("file", 1, True)

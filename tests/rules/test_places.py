@@ -148,7 +148,8 @@ def test_l104_the_agent_sees_another_tmp(install: Paths, durable: Path) -> None:
         pytest.fail("mounting needs root") if os.environ.get("CI") else pytest.skip("mounting needs root")
     holding = (
         "import sqlite3, sys, time\n"
-        "c = sqlite3.connect(sys.argv[1]); c.execute('select * from sqlite_master').fetchall()\n"
+        "c = [sqlite3.connect(path) for path in sys.argv[1:]]\n"
+        "[x.execute('select * from sqlite_master').fetchall() for x in c]\n"
         "print('open', flush=True); time.sleep(60)"
     )
     own = Path("/tmp") / durable.name / "qdrant"
@@ -158,7 +159,8 @@ def test_l104_the_agent_sees_another_tmp(install: Paths, durable: Path) -> None:
             "mount -t tmpfs tmpfs /tmp",
             f"mkdir -p '{own.parent}'",
             f"cp -R '{install.vectors}' '{own}'",
-            f"exec '{os.path.realpath(sys.executable)}' -c \"$1\" '{vectors}/collection/mem0/storage.sqlite'",
+            f"exec '{os.path.realpath(sys.executable)}' -c \"$1\" "
+            f"'{vectors}/collection/mem0/storage.sqlite' '{install.history}'",
         )
         child = subprocess.Popen(
             ["unshare", "-m", "--propagation", "private", "sh", "-c", " && ".join(steps), "sh", holding],
@@ -417,10 +419,20 @@ def test_the_agents_private_store_is_what_is_audited(durable: Path) -> None:
             (True, f"/proc/{child.pid}/root{seen}/history.db"),
             (True, f"/proc/{child.pid}/root{seen}/qdrant"),
         ]
-        # the log is ours, the vectors are theirs alone
-        mixed = report_of(Paths(theirs.history, seen / "qdrant"), select=("L106", "D"))
-        assert not codes(mixed)
-        assert mixed.counts["memories"] == 19
+        for command in ("users", "log", f"show {theirs.truth['ids']['alice'][0][0]}"):
+            told = subprocess.run(
+                [sys.executable, "-m", "mem0audit", *command.split(), "--history", str(named.history)]
+                + ([] if command == "log" else ["--qdrant-path", str(named.vectors)]),
+                capture_output=True,
+                text=True,
+                cwd=Path(__file__).parents[2],
+            )
+            assert told.returncode == 0, (command, told.stdout, told.stderr)
+        # a log that this process does not have open: its vectors are not that log's
+        mixed = report_of(Paths(theirs.history, seen / "qdrant"), select=("L106", "D", "L108"))
+        assert mixed.install.vectors is not None
+        assert mixed.install.vectors.value == str(seen / "qdrant")
+        assert codes(mixed) == {"L108": 1}
     finally:
         child.kill()
         child.wait()

@@ -1,0 +1,77 @@
+"""Stores that lie under another process's root: a private /tmp, a container. Seen, and read there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import TypeVar
+
+from mem0audit.core.model import FileProblem, Holder, Install, Origin
+from mem0audit.install.host import Host, seen_through
+from mem0audit.install.places import look_at
+from mem0audit.stores.otherroot import in_root
+
+T = TypeVar("T")
+
+
+def where_it_lies(path: str, host: Host, read: Callable[[str], T], failed: Callable[[FileProblem], T]) -> T:
+    """`read(path)`, done under the other process's root where the path leads into one.
+
+    What `read` returns there must be data: it comes from a child process. Its errors for the user are raised
+    here; what keeps the child from reading goes through `failed`.
+    """
+    pid, inner = seen_through(path, host)
+    if pid is None:
+        return read(path)
+    root = path[: len(path) - len(inner)]
+    try:
+        return _moved(in_root(root, lambda: read(inner)), root)
+    except PermissionError:
+        why = "lies under another process's root, which only root may enter"
+        return failed(FileProblem("permission", why))
+    except (OSError, RuntimeError) as error:
+        return failed(FileProblem("other", f"could not be read under another process's root: {error}"))
+
+
+def _moved(value: T, root: str) -> T:
+    """The same with every `path` as it is seen from here."""
+    if isinstance(value, tuple) and type(value) is tuple:
+        return tuple(_moved(item, root) for item in value)  # type: ignore[return-value]
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    changes = {}
+    for field in fields(value):
+        now = getattr(value, field.name)
+        changes[field.name] = root + now if field.name == "path" else _moved(now, root)
+    return replace(value, **changes)
+
+
+def as_the_agent_sees_it(install: Install, found: Sequence[Holder], host: Host) -> Install:
+    """The install with its stores where they are seen from here.
+
+    A store that is not there for us, and that one process has open under the same path in a mount namespace
+    of its own (PrivateTmp=, a container), is read through that process's root: the log; then the vectors, of
+    the process that has this log open (somebody else's vectors are not ours). Where several have it, it is for
+    the user to say which.
+    """
+    history = _seen(install.history, found, host)
+    if install.vectors is None or not look_at(history.value, host).exists:
+        return replace(install, history=history)
+    ours = [h for h in found if any(p == history.value or _under(history, p, h, host) for p in h.paths)]
+    return replace(install, history=history, vectors=_seen(install.vectors, ours, host))
+
+
+def _under(history: Origin, held: str, holder: Holder, host: Host) -> bool:
+    """Whether a path that a process has open, in its own words, is the log that was found under its root."""
+    return f"{host.proc}/{holder.pid}/root{held}" == history.value
+
+
+def _seen(origin: Origin, found: Sequence[Holder], host: Host) -> Origin:
+    if look_at(origin.value, host).exists:
+        return origin
+    below = origin.value.rstrip("/") + "/"
+    inside = {h.pid for h in found if h.private_mounts and any((p + "/").startswith(below) for p in h.paths)}
+    if len(inside) != 1:
+        return origin
+    pid = inside.pop()
+    return Origin(f"{host.proc}/{pid}/root{origin.value}", f"{origin.decided_by}, as pid {pid} sees it")
