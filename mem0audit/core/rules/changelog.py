@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
 from math import isnan
 
 from mem0audit.core.model import NotChecked
@@ -17,8 +18,22 @@ YOUNG_LOG_SHARE = 0.9
 GAP_POINTS = 3
 
 
-def _timeline(r: Reading, code: str) -> Timeline | NotChecked:
-    return r.timeline if r.timeline is not None else NotChecked(code, "the log could not be read whole")
+_Judge = Callable[[Reading, Timeline], Iterable[Verdict]]
+
+
+def _of_the_log(code: str) -> Callable[[_Judge], RuleFunction]:
+    """A rule that needs the log whole; where it could not be read it says so itself."""
+
+    def rule_of(judge: _Judge) -> RuleFunction:
+        @wraps(judge)
+        def rule(r: Reading) -> Iterable[Verdict]:
+            if r.timeline is not None:
+                return judge(r, r.timeline)
+            return [NotChecked(code, "the log could not be read whole")]
+
+        return rule
+
+    return rule_of
 
 
 def _row_faults(r: Reading, code: str, faults: Sequence[RowFault], why: str) -> Iterable[Verdict]:
@@ -31,36 +46,27 @@ def _row_faults(r: Reading, code: str, faults: Sequence[RowFault], why: str) -> 
         )
 
 
-def broken_chain(r: Reading) -> Iterable[Verdict]:
+@_of_the_log("H401")
+def broken_chain(r: Reading, log: Timeline) -> Iterable[Verdict]:
     """H401: a row whose old text is not the text before it."""
-    log = _timeline(r, "H401")
-    if isinstance(log, NotChecked):
-        return [log]
     return _row_faults(r, "H401", log.broken, "its old text is not the text before it")
 
 
-def event_without_add(r: Reading) -> Iterable[Verdict]:
+@_of_the_log("H402")
+def event_without_add(r: Reading, log: Timeline) -> Iterable[Verdict]:
     """H402: a memory whose first row is not an ADD."""
-    log = _timeline(r, "H402")
-    if isinstance(log, NotChecked):
-        return [log]
     return _row_faults(r, "H402", log.without_add, "the first row of this memory")
 
 
-def event_after_delete(r: Reading) -> Iterable[Verdict]:
+@_of_the_log("H403")
+def event_after_delete(r: Reading, log: Timeline) -> Iterable[Verdict]:
     """H403: rows other than DELETE after a DELETE."""
-    log = _timeline(r, "H403")
-    if isinstance(log, NotChecked):
-        return [log]
     return _row_faults(r, "H403", log.after_delete, "after a DELETE of this memory")
 
 
-def unknown_event(r: Reading) -> Iterable[Verdict]:
+@_of_the_log("H404")
+def unknown_event(r: Reading, log: Timeline) -> Iterable[Verdict]:
     """H404: an event that mem0 does not write, or a row that names no memory."""
-    log = _timeline(r, "H404")
-    if isinstance(log, NotChecked):
-        yield log
-        return
     yield from _row_faults(r, "H404", log.unknown, "mem0 writes ADD, UPDATE and DELETE only")
     for rowid in log.no_memory_id:
         yield finding("H404", {"log row": rowid, "why": "names no memory"}, path=r.history_path)
@@ -75,12 +81,9 @@ def _unlogged_times(r: Reading) -> list[float]:
     return sorted(t for t in stored if t is not None)
 
 
-def log_younger(r: Reading) -> Iterable[Verdict]:
+@_of_the_log("H405")
+def log_younger(r: Reading, log: Timeline) -> Iterable[Verdict]:
     """H405: the log begins after most of the memories it does not know."""
-    log = _timeline(r, "H405")
-    if isinstance(log, NotChecked):
-        yield log
-        return
     unlogged = _unlogged_times(r)
     if len(unlogged) < YOUNG_LOG_POINTS:
         return
@@ -100,21 +103,16 @@ def log_younger(r: Reading) -> Iterable[Verdict]:
         )
 
 
-def mixed_offsets(r: Reading) -> Iterable[Verdict]:
+@_of_the_log("H406")
+def mixed_offsets(r: Reading, log: Timeline) -> Iterable[Verdict]:
     """H406: times with different UTC offsets, so that text order is not time order."""
-    log = _timeline(r, "H406")
-    if isinstance(log, NotChecked):
-        yield log
-    elif len(log.offsets) > 1:
+    if len(log.offsets) > 1:
         yield finding("H406", dict(sorted(log.offsets.items())), path=r.history_path)
 
 
-def locked_log_gap(r: Reading) -> Iterable[Verdict]:
+@_of_the_log("H407")
+def locked_log_gap(r: Reading, log: Timeline) -> Iterable[Verdict]:
     """H407: memories were stored in a stretch of time from which the log has no rows."""
-    log = _timeline(r, "H407")
-    if isinstance(log, NotChecked):
-        yield log
-        return
     unlogged = _unlogged_times(r)
     if len(unlogged) < GAP_POINTS:
         return

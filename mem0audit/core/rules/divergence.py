@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import wraps
 
 from mem0audit.core import versions
 from mem0audit.core.model import Finding, NotChecked
@@ -21,7 +22,7 @@ from mem0audit.core.points import (
 from mem0audit.core.reading import Memories, Reading
 from mem0audit.core.reconcile import Comparison
 from mem0audit.core.rules.verdict import RuleFunction, Verdict, finding
-from mem0audit.core.timeline import ADD
+from mem0audit.core.timeline import ADD, Timeline
 from mem0audit.core.times import instant
 
 MANY_LOST = 10
@@ -30,13 +31,25 @@ OWNER_WITNESSES = 2
 """So many entities must name another owner than a memory's before the memory is said to have moved."""
 
 
-def _comparison(r: Reading, code: str) -> Comparison | NotChecked:
-    if r.comparison is not None:
-        return r.comparison
-    if r.install.vectors is None:
-        return NotChecked(code, "the vector store is not an embedded Qdrant folder", gap=False)
-    missing = "the log" if not r.history_readable else "the vector store"
-    return NotChecked(code, f"{missing} could not be read whole")
+_Judge = Callable[[Reading, Comparison, Timeline], Iterable[Verdict]]
+
+
+def _side_by_side(code: str) -> Callable[[_Judge], RuleFunction]:
+    """A rule that needs both stores whole; where one of them could not be read it says so itself."""
+
+    def rule_of(judge: _Judge) -> RuleFunction:
+        @wraps(judge)
+        def rule(r: Reading) -> Iterable[Verdict]:
+            if r.comparison is not None and r.timeline is not None:
+                return judge(r, r.comparison, r.timeline)
+            if r.install.vectors is None:
+                return [NotChecked(code, "the vector store is not an embedded Qdrant folder", gap=False)]
+            missing = "the log" if not r.history_readable else "the vector store"
+            return [NotChecked(code, f"{missing} could not be read whole")]
+
+        return rule
+
+    return rule_of
 
 
 def _where(r: Reading) -> dict[str, Memories]:
@@ -51,15 +64,11 @@ def _with_homes(r: Reading, ids: tuple[str, ...]) -> Iterator[tuple[str, Memorie
             yield memory_id, homes[memory_id]
 
 
-def resurrected_memory(r: Reading) -> Iterable[Verdict]:
+@_side_by_side("D301")
+def resurrected_memory(r: Reading, both: Comparison, timeline: Timeline) -> Iterable[Verdict]:
     """D301: deleted by the log, and still stored."""
-    both = _comparison(r, "D301")
-    if isinstance(both, NotChecked):
-        yield both
-        return
-    assert r.timeline is not None
     for memory_id, home in _with_homes(r, both.resurrected):
-        log, point = r.timeline.memories[memory_id], both.points[memory_id]
+        log, point = timeline.memories[memory_id], both.points[memory_id]
         yield finding(
             "D301",
             {
@@ -75,18 +84,14 @@ def resurrected_memory(r: Reading) -> Iterable[Verdict]:
         )
 
 
-def lost_memory(r: Reading) -> Iterable[Verdict]:
+@_side_by_side("D302")
+def lost_memory(r: Reading, both: Comparison, timeline: Timeline) -> Iterable[Verdict]:
     """D302: live by the log, and in no store that was found."""
-    both = _comparison(r, "D302")
-    if isinstance(both, NotChecked):
-        yield both
-        return
-    assert r.timeline is not None
     many = len(both.lost) >= MANY_LOST
     may_be_phantom = versions.phantom_add(r.agent.mem0_version) is not False
     path = r.configured.info.path if r.configured is not None else r.vectors_path
     for memory_id in both.lost:
-        log = r.timeline.memories[memory_id]
+        log = timeline.memories[memory_id]
         if many:
             favours = f"a loss: {len(both.lost):,} are missing together"
         elif log.last == ADD and log.rows == 1 and may_be_phantom:
@@ -107,12 +112,9 @@ def lost_memory(r: Reading) -> Iterable[Verdict]:
         )
 
 
-def unlogged_memory(r: Reading) -> Iterable[Verdict]:
+@_side_by_side("D303")
+def unlogged_memory(r: Reading, both: Comparison, timeline: Timeline) -> Iterable[Verdict]:
     """D303: stored, and unknown to the log."""
-    both = _comparison(r, "D303")
-    if isinstance(both, NotChecked):
-        yield both
-        return
     stranded = {i: t.name for t in (r.history.stranded if r.history else ()) for i in t.memory_ids}
     for memory_id, home in _with_homes(r, both.unlogged):
         if not _expected_in_log(r, home):
@@ -140,15 +142,11 @@ def _expected_in_log(r: Reading, home: Memories) -> bool:
     return any(i in r.timeline.memories for i, _ in home.real())
 
 
-def text_differs(r: Reading) -> Iterable[Verdict]:
+@_side_by_side("D304")
+def text_differs(r: Reading, both: Comparison, timeline: Timeline) -> Iterable[Verdict]:
     """D304: the last logged text is not the stored one."""
-    both = _comparison(r, "D304")
-    if isinstance(both, NotChecked):
-        yield both
-        return
-    assert r.timeline is not None
     for memory_id, home in _with_homes(r, both.differing):
-        log, point = r.timeline.memories[memory_id], both.points[memory_id]
+        log, point = timeline.memories[memory_id], both.points[memory_id]
         stored_at = point.updated_at or point.created_at
         logged_at = log.updated_at or log.created_at
         yield finding(
@@ -188,13 +186,9 @@ def stale_hash(r: Reading) -> Iterable[Verdict]:
                 )
 
 
-def time_differs(r: Reading) -> Iterable[Verdict]:
+@_side_by_side("D306")
+def time_differs(r: Reading, both: Comparison, timeline: Timeline) -> Iterable[Verdict]:
     """D306: created_at or updated_at disagree as instants."""
-    both = _comparison(r, "D306")
-    if isinstance(both, NotChecked):
-        yield both
-        return
-    assert r.timeline is not None
     differing = frozenset(both.differing)
     for difference in both.times:
         memory_id = difference.memory_id
@@ -213,7 +207,7 @@ def time_differs(r: Reading) -> Iterable[Verdict]:
                 "stored": difference.point,
                 "logged": difference.log,
                 "point row": point.rowid,
-                "log row": r.timeline.memories[memory_id].top,
+                "log row": timeline.memories[memory_id].top,
             },
             memory_id=memory_id,
             path=r.configured.info.path if r.configured is not None else r.vectors_path,
