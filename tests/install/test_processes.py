@@ -74,7 +74,8 @@ def test_a_store_and_a_history_that_are_held(tmp_path: Path, host: Host, running
     look = holders([str(history), str(store)], host)
     assert state(tmp_path) == before
     by_pid = {holder.pid: holder for holder in look.holders}
-    assert set(by_pid) == {agent.pid, writer.pid}
+    # an audit of another test may look into this store at the same moment
+    assert {agent.pid, writer.pid} <= set(by_pid)
     held = by_pid[agent.pid]
     assert held.how == "lock"
     assert {os.path.basename(path) for path in held.paths} == {".lock", "storage.sqlite"}
