@@ -129,6 +129,7 @@ class Settings:
     collection: str | None = None
     config: str | None = None
     agent_python: str | None = None
+    snapshot_dir: str | None = None
     fail_on: str | None = None
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
@@ -273,6 +274,9 @@ EXAMPLE = """\
 # The Python that the agent runs with, where it cannot be found from the running process.
 #agent_python = "/srv/agent/venv/bin/python"
 
+# Where `snapshot` puts snapshots and looks for them. On another disk than the stores if you can.
+#snapshot_dir = "/srv/backup/mem0"
+
 # From which severity on the exit code is 1: critical, high, medium, low or info. Default: medium
 #fail_on = "medium"
 
@@ -281,9 +285,9 @@ EXAMPLE = """\
 #ignore = ["L105"]
 """
 
-_TEXT_KEYS = ("history", "qdrant_path", "qdrant_url", "collection", "config", "agent_python", "fail_on")
+_TEXT_KEYS = ("history", "qdrant_path", "qdrant_url", "collection", "config", "agent_python", "snapshot_dir", "fail_on")
 _LIST_KEYS = ("select", "ignore")
-_PATH_KEYS = ("history", "qdrant_path", "agent_python")
+_PATH_KEYS = ("history", "qdrant_path", "agent_python", "snapshot_dir")
 SEVERITIES = ("critical", "high", "medium", "low", "info")
 
 
