@@ -5,8 +5,12 @@ point by point. So the order of the locks settles a pair: SHARED on the memories
 moment until the history has been still (what was in flight lands), then SHARED on the history, then on the
 entities. Measured with mem0 2.2.1 at full speed: single adds were whole in 346 of 346 pairs, adds of five facts
 in 228 of 241; so under the locks the newest writes are looked at, and where one is half done the locks are let
-go and all is tried again. Then the pages are copied under the locks. A SHARED lock stops no WAL writer: there a
-read transaction on each file, in the same order, gives the instant, and SQLite's backup copies from it.
+go and all is tried again. Then the pages are copied under the locks.
+
+A SHARED lock stops no WAL writer, and waiting for stillness would only pull the two instants apart: there a read
+transaction on each file, in the same order, one right after the other, gives the instant, and SQLite's backup
+copies from it. What a deletion in flight took away shows in no newest row; so there the log is watched for a
+moment longer, and what it says next tells what was in flight.
 """
 
 from __future__ import annotations
@@ -44,6 +48,10 @@ ENTITY_YOUNG_S: Final = 60.0
 ENTITY_CLEANED_S: Final = 5.0
 """Where links to memories deleted longer ago than this still dangle, the agent does not clean them at all."""
 TRIES: Final = 20
+WAL_TRIES: Final = 300
+"""In WAL mode nobody waits for a try, and each is short."""
+AHEAD_S: Final = 0.03
+"""How long the log is watched for what it says next."""
 WHOLE_S: Final = 15.0
 LONE_ROWS: Final = 3
 """So many looks in a row may find newest rows without a point: the log may serve another store too."""
@@ -114,7 +122,7 @@ def take_pair(
     `sources` come in any order; `meta` is the path of meta.json. Raises CannotTake for a file that cannot be
     copied (a hot journal, damage, a lock that is never free), OSError for the target.
     """
-    order = {"memories": 0, "history": 1, "entities": 2}
+    order: dict[str, int] = {"memories": 0, "history": 1, "entities": 2}
     wanted = sorted(sources, key=lambda source: order[source.role])
     bound = hold_bound(sum(_size(source.path) for source in wanted))
     for source in wanted:
@@ -122,12 +130,13 @@ def take_pair(
     longest, lone, slow = 0.0, 0, 0
     torn: bytes | None = None
     end = time.monotonic() + WHOLE_S
-    tries = 0
+    tries, wal = 0, False
     while True:
         tries += 1
-        last = tries >= TRIES or time.monotonic() > end
+        last = tries >= (WAL_TRIES if wal else TRIES) or time.monotonic() > end
         try:
             with _held(wanted, raw, torn) as taking:
+                wal = taking.wal
                 try:
                     why, only_lone = taking.settle(meta, now())
                     lone = lone + 1 if only_lone else 0
@@ -153,7 +162,8 @@ def take_pair(
         except _Busy as busy:
             if last:
                 raise CannotTake(busy.path, "busy", "locked by its writer again and again") from None
-        pause(0.05 if tries < 5 else 0.5)
+        # Uneven in WAL mode, so that it does not keep step with a writer.
+        pause(0.002 + 0.001 * (tries % 7) if wal else 0.05 if tries < 5 else 0.5)
 
 
 def _size(path: str) -> int:
@@ -203,6 +213,12 @@ def _held(sources: Sequence[Source], raw: Path, torn: bytes | None) -> Iterator[
                 descriptors.callback(os.close, part.copy_to)
             parts.append(part)
         taking = _Taking(parts, torn)
+        if taking.wal:
+            taking.ahead = [
+                _open(part.source, connections)
+                for part in taking.of("history")
+                if part.reading.way == "readonly-shm"
+            ]
         try:
             yield taking
         finally:
@@ -273,12 +289,19 @@ class _Taking:
         self.parts = parts
         self.torn = torn
         """meta.json as an earlier try found it half-written; where it stays so, it is no write in flight."""
+        self.ahead: list[_Part] = []
+        """The log opened once more, outside of any transaction."""
         self.begun: float | None = None
         self.ended: float | None = None
         self.meta: bytes | None = None
 
     def of(self, role: Role) -> list[_Part]:
         return [part for part in self.parts if part.source.role == role]
+
+    @property
+    def wal(self) -> bool:
+        """Nothing stops whoever writes the memories."""
+        return any(part.reading.journal_mode == "wal" for part in self.of("memories"))
 
     def hold(self) -> float:
         """How long the first lock is, or was, held."""
@@ -299,7 +322,8 @@ class _Taking:
         for part in self.of("memories"):
             self._lock(part, 5_000 if self.begun is None else 300)
         for part in self.of("history"):
-            self._wait_until_still(part)
+            if not self.wal:
+                self._wait_until_still(part)
             self._lock(part, 300)
         for part in self.of("entities"):
             self._lock(part, 300)
@@ -359,9 +383,27 @@ class _Taking:
                 return why, False
         newest = [str(row.memory_id) for row in rows[:NEWEST] if row.memory_id is not None]
         why, lone = self._rows_without_points(list(dict.fromkeys(newest)), last, now)
+        if why is None and self.ahead:
+            why = self._deleted_next(rows[0].rowid if rows else 0)
         if why is not None:
             return why, lone
         return self._dangling_links(last, now), False
+
+    def _deleted_next(self, newest: int) -> str | None:
+        """A memory that is gone from the store already, and whose deletion the log says only now."""
+        time.sleep(AHEAD_S)
+        sql = "SELECT memory_id, event FROM history WHERE rowid > ?"
+        rows = [(str(i), event) for part in self.ahead for i, event in part.all(sql, (newest,)) if i is not None]
+        added = {i for i, event in rows if event == "ADD"}
+        gone = {i for i, event in rows if event == "DELETE"} - added
+        for part in self.of("memories"):
+            gone -= set(self._texts(part, sorted(gone)))
+        for part in self.of("history"):
+            for memory_id in gone:
+                sql = "SELECT event FROM history WHERE memory_id = ? ORDER BY rowid DESC LIMIT 1"
+                if part.all(sql, (memory_id,)) not in ([], [("DELETE",)]):
+                    return "a memory is deleted and its deletion not logged yet"
+        return None
 
     def _newest_rows(self) -> list[HistoryRow] | None:
         for part in self.of("history"):
