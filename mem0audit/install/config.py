@@ -285,7 +285,16 @@ EXAMPLE = """\
 #ignore = ["L105"]
 """
 
-_TEXT_KEYS = ("history", "qdrant_path", "qdrant_url", "collection", "config", "agent_python", "snapshot_dir", "fail_on")
+_TEXT_KEYS = (
+    "history",
+    "qdrant_path",
+    "qdrant_url",
+    "collection",
+    "config",
+    "agent_python",
+    "snapshot_dir",
+    "fail_on",
+)
 _LIST_KEYS = ("select", "ignore")
 _PATH_KEYS = ("history", "qdrant_path", "agent_python", "snapshot_dir")
 SEVERITIES = ("critical", "high", "medium", "low", "info")

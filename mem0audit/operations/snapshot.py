@@ -18,7 +18,7 @@ from mem0audit import __version__
 from mem0audit.core import snapshot as core
 from mem0audit.core.errors import CouldNotRead, Failed, Refused
 from mem0audit.core.model import Agent, CollectionInfo, Finding, Install, NotChecked, Origin, Place, Severity
-from mem0audit.core.reading import TELEMETRY_COLLECTIONS, Reading
+from mem0audit.core.reading import Reading
 from mem0audit.core.rules import RULES
 from mem0audit.core.snapshot import (
     Listed,
@@ -61,7 +61,9 @@ def plan_create(install: Install, host: Host, folder: str) -> SnapshotPlan:
     """
     if install.vectors is None:
         what = "a Qdrant server" if install.provider == "qdrant" else install.provider
-        raise Refused(f"the vector store is {what}: this version takes snapshots of embedded Qdrant folders only")
+        raise Refused(
+            f"the vector store is {what}: this version takes snapshots of embedded Qdrant folders only"
+        )
     for role, path in (("history", install.history.value), ("vectors", install.vectors.value)):
         if seen_through(path, host)[0] is not None:
             raise Refused(
@@ -145,7 +147,9 @@ def _sources(install: Install) -> tuple[pair.Source, ...]:
     found = [pair.Source("history", install.history.value, "history")]
     for info in layout.collections:
         if info.legacy or info.closed:
-            what = "is a storage.dbm of qdrant-client before 1.1.7" if info.legacy else "cannot be looked into"
+            what = (
+                "is a storage.dbm of qdrant-client before 1.1.7" if info.legacy else "cannot be looked into"
+            )
             raise Refused(f"{info.path}: {what}, so that there is no whole pair to take")
         if info.has_folder:
             found.append(_source(info, names))
@@ -221,7 +225,9 @@ def _free_name(folder: Path, name: str) -> str:
 def _cannot(problem: pair.CannotTake) -> NoReturn:
     line = f"{problem.path}: {problem.detail}; nothing was taken"
     if problem.kind == "hot":
-        raise Refused(line, "start the agent once, which finishes or undoes it: mem0audit explain I203") from None
+        raise Refused(
+            line, "start the agent once, which finishes or undoes it: mem0audit explain I203"
+        ) from None
     if problem.kind == "damaged":
         raise Failed(line, "what still reads: mem0audit explain I202") from None
     if problem.kind in ("busy", "gone"):
@@ -269,7 +275,9 @@ def _take(
         files.rebuild_database(copied.raw, target)
         wrong = snapshots.integrity(target)
         if wrong:
-            raise pair.CannotTake(copied.source.path, "damaged", f"its copy fails integrity_check: {wrong[0]}")
+            raise pair.CannotTake(
+                copied.source.path, "damaged", f"its copy fails integrity_check: {wrong[0]}"
+            )
     if taken.meta is not None:
         files.write_new(hidden / core.META, taken.meta)
     else:
@@ -424,7 +432,7 @@ def _listed(path: Path) -> Listed:
     return Listed(path.name, str(path), manifest)
 
 
-def show_snapshot(folder: str, name: str) -> Listed:
+def show_snapshot(folder: str | None, name: str) -> Listed:
     """One snapshot, by name in the folder or by its path. Raises CouldNotRead where there is none or its
     manifest does not read."""
     found = _listed(_one(folder, name))
@@ -468,12 +476,12 @@ def find_snapshots(folder: str | None, name: str | None) -> tuple[str, ...]:
 
 def _what_it_is(path: Path) -> str:
     """A folder that is no snapshot of ours and holds none, in a few words."""
-    history = (path / core.HISTORY).exists()
-    vectors = next((p for p in (path, path / core.VECTORS) if (p / "meta.json").exists()), None)
-    if history and vectors is not None:
+    history = any(path.glob(core.HISTORY)) or any(path.glob(f"*/{core.HISTORY}"))
+    vectors = any(path.glob("meta.json")) or any(path.glob("*/meta.json"))
+    if history and vectors:
         return "holds a log and a Qdrant folder and no manifest: a copy, and no snapshot of mem0audit's"
-    if vectors is not None:
-        return "is a Qdrant folder without a log, and no snapshot of mem0audit's"
+    if vectors:
+        return "holds a Qdrant folder without a log, and is no snapshot of mem0audit's"
     if history:
         return "holds a log without a Qdrant folder, and is no snapshot of mem0audit's"
     return "no snapshot lies there"
@@ -524,20 +532,23 @@ def verify(path: str, depth: Depth = "default", progress: Progress | None = None
     )
 
 
+def _small(folder: Path, name: str) -> bytes | SnapshotProblem:
+    try:
+        return snapshots.small_file(folder / name)
+    except FileNotFoundError:
+        return SnapshotProblem(name, "is missing")
+    except OSError as error:
+        detail = "is a link" if error.errno == errno.ELOOP else (error.strerror or "cannot be read").lower()
+        return SnapshotProblem(name, detail)
+    except ValueError as error:
+        return SnapshotProblem(name, str(error))
+
+
 def _read_manifest(folder: Path) -> tuple[Manifest | None, list[SnapshotProblem]]:
     """The manifest, None where it does not read; and what is wrong with it or its checksum."""
-    problems = []
-    data = {}
-    for name in (core.MANIFEST, core.CHECKSUM):
-        try:
-            data[name] = snapshots.small_file(folder / name)
-        except FileNotFoundError:
-            problems.append(SnapshotProblem(name, "is missing"))
-        except OSError as error:
-            detail = "is a link" if error.errno == errno.ELOOP else (error.strerror or "cannot be read").lower()
-            problems.append(SnapshotProblem(name, detail))
-        except ValueError as error:
-            problems.append(SnapshotProblem(name, str(error)))
+    found = {name: _small(folder, name) for name in (core.MANIFEST, core.CHECKSUM)}
+    problems = [one for one in found.values() if isinstance(one, SnapshotProblem)]
+    data = {name: one for name, one in found.items() if isinstance(one, bytes)}
     text = data.get(core.MANIFEST)
     if text is None:
         return None, problems
@@ -563,8 +574,8 @@ def _names_and_sizes(manifest: Manifest, sizes: dict[str, int], name: str) -> li
             detail = f"has {sizes[path]:,} bytes, not {file.size_bytes:,}"
             problems.append(SnapshotProblem(path, detail))
     own = (core.MANIFEST, core.CHECKSUM)
-    for path in sorted(set(sizes) - set(listed) - set(own)):
-        problems.append(SnapshotProblem(path, "is not in the manifest"))
+    others = sorted(set(sizes) - set(listed) - set(own))
+    problems += [SnapshotProblem(path, "is not in the manifest") for path in others]
     if core.HISTORY not in listed:
         problems.append(SnapshotProblem(core.MANIFEST, "lists no log"))
     return problems

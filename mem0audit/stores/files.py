@@ -336,4 +336,6 @@ def set_journal_mode(path: Path, mode: str) -> str:
     """Gives a private copy of a database a journal mode, and says which it has then. Raises sqlite3.Error."""
     step("scratch.mode")
     with closing(sqlite3.connect(path, isolation_level=None)) as copy:
-        return str(copy.execute(f"PRAGMA journal_mode = {'wal' if mode == 'wal' else 'delete'}").fetchone()[0])
+        return str(
+            copy.execute(f"PRAGMA journal_mode = {'wal' if mode == 'wal' else 'delete'}").fetchone()[0]
+        )

@@ -393,7 +393,9 @@ class _Taking:
         """A memory that is gone from the store already, and whose deletion the log says only now."""
         time.sleep(AHEAD_S)
         sql = "SELECT memory_id, event FROM history WHERE rowid > ?"
-        rows = [(str(i), event) for part in self.ahead for i, event in part.all(sql, (newest,)) if i is not None]
+        rows = [
+            (str(i), event) for part in self.ahead for i, event in part.all(sql, (newest,)) if i is not None
+        ]
         added = {i for i, event in rows if event == "ADD"}
         gone = {i for i, event in rows if event == "DELETE"} - added
         for part in self.of("memories"):
@@ -428,7 +430,9 @@ class _Taking:
             yield str(point_id), payload
 
     def _points_without_rows(self, part: _Part, last: dict[str, HistoryRow], now: float) -> str | None:
-        rows = part.all(f"SELECT point FROM points ORDER BY rowid DESC LIMIT {NEWEST}") if _points(part) else []
+        rows = (
+            part.all(f"SELECT point FROM points ORDER BY rowid DESC LIMIT {NEWEST}") if _points(part) else []
+        )
         for point_id, payload in self._decoded(part, rows):
             text = payload.get("data")
             if type(text) is not str:
@@ -445,9 +449,7 @@ class _Taking:
     def _rows_without_points(
         self, ids: list[str], last: dict[str, HistoryRow], now: float
     ) -> tuple[str | None, bool]:
-        young = [
-            i for i in ids if _young(last[i].updated_at, last[i].created_at, now=now, limit=YOUNG_S)
-        ]
+        young = [i for i in ids if _young(last[i].updated_at, last[i].created_at, now=now, limit=YOUNG_S)]
         texts: dict[str, Any] = {}
         for part in self.of("memories"):
             texts.update(self._texts(part, young))
@@ -492,7 +494,7 @@ class _Taking:
         for part in self.of("entities"):
             if not _points(part):
                 continue
-            rows = part.all(f"SELECT point FROM points ORDER BY rowid DESC LIMIT {ROWS}")
+            rows = part.all("SELECT point FROM points ORDER BY rowid DESC LIMIT ?", (ROWS,))
             for _, payload in self._decoded(part, rows):
                 links = payload.get("linked_memory_ids")
                 if isinstance(links, (list, tuple)):

@@ -23,7 +23,9 @@ def names(folder: Path) -> tuple[str, ...]:
     OSError."""
     with os.scandir(folder) as entries:
         found = [
-            entry.name for entry in entries if NAME.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
+            entry.name
+            for entry in entries
+            if NAME.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
         ]
     return tuple(sorted(found, key=_order))
 

@@ -376,8 +376,8 @@ def is_hot(path: str) -> bool:
 
 @contextmanager
 def opened(path: str, found: os.stat_result, copied: bool) -> Iterator[Reading]:
-    """The file open for reading, nothing locked, in the way its header and the files beside it ask for; `copied` where SQLite
-    would have to write (roll back, rebuild an index) before it can read."""
+    """The file open for reading, nothing locked, in the way its header and the files beside it ask for; `copied`
+    where SQLite would have to write (roll back, rebuild an index) before it can read."""
     header = _header(path, found)
     journal_mode: Literal["rollback", "wal"] = "wal" if 2 in header[18:20] else "rollback"
     target, query, way = path, "mode=ro", "read-only"
@@ -415,8 +415,11 @@ def _ends_inside_a_page(path: str, header: bytes, found: os.stat_result) -> bool
 
 
 def same_for_sqlite(path: str, found: os.stat_result) -> None:
-    """Raises ReadFailed where SQLite would open another file. It follows links by their texts. `/proc/PID/root` reads as "/": it would open our own file of that
-    name, and say nothing (SQLite 3.40; see otherroot)."""
+    """Raises ReadFailed where SQLite would open another file than Python does.
+
+    SQLite follows links by their texts. `/proc/PID/root` reads as "/": it would open our own file of that name,
+    and say nothing (SQLite 3.40; see otherroot).
+    """
     try:
         same = os.path.samestat(found, os.stat(os.path.realpath(path)))  # noqa: PTH116
     except OSError:
