@@ -31,6 +31,10 @@ HISTORY: Final = "history.db"
 VECTORS: Final = "qdrant"
 META: Final = "qdrant/meta.json"
 
+LARGEST_BYTES: Final = 2_000_000_000
+"""As much as both stores may weigh: their pages are copied while the agent waits, which is a second for 1.6 GB
+in the page cache, and must never be more than two."""
+
 NAME: Final = re.compile(r"\d{4}-\d{2}-\d{2}T\d{6}Z(-[1-9]\d{0,3})?", re.ASCII)
 """A snapshot's name: the second it was taken in, UTC, and a number where there are several of one second."""
 

@@ -83,9 +83,9 @@ def plan_create(install: Install, host: Host, folder: str) -> SnapshotPlan:
     sources = _sources(install)
     sizes = [_size(source.path) for source in sources]
     total = sum(sizes)
-    if total > pair.LARGEST:
+    if total > core.LARGEST_BYTES:
         raise Refused(
-            f"the stores hold {total / 1e9:.1f} GB: this version copies up to {pair.LARGEST / 1e9:.0f} GB beside "
+            f"the stores hold {total / 1e9:.1f} GB: this version copies up to {core.LARGEST_BYTES / 1e9:.0f} GB beside "
             "a running agent, so that it never waits for long",
             "with the agent stopped a plain copy of both is whole: cp -a",
         )

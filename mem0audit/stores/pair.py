@@ -32,8 +32,6 @@ from mem0audit.core.times import instant
 from mem0audit.stores import files, pickles, sqlitefiles
 from mem0audit.stores.sqlitefiles import Changed, ReadFailed, Reading
 
-LARGEST: Final = 1_000_000_000
-"""Above this many bytes the pages are not copied under the locks: the agent would wait for longer than 1 s."""
 LONGEST_HOLD_S: Final = 2.0
 SHORTEST_HOLD_S: Final = 0.5
 """The bound for a small store: settling alone takes some of it."""
@@ -430,9 +428,8 @@ class _Taking:
             yield str(point_id), payload
 
     def _points_without_rows(self, part: _Part, last: dict[str, HistoryRow], now: float) -> str | None:
-        rows = (
-            part.all(f"SELECT point FROM points ORDER BY rowid DESC LIMIT {NEWEST}") if _points(part) else []
-        )
+        sql = "SELECT point FROM points ORDER BY rowid DESC LIMIT ?"
+        rows = part.all(sql, (NEWEST,)) if _points(part) else []
         for point_id, payload in self._decoded(part, rows):
             text = payload.get("data")
             if type(text) is not str:
