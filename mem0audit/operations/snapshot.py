@@ -281,7 +281,7 @@ def _take(
     if taken.meta is not None:
         files.write_new(hidden / core.META, taken.meta)
     else:
-        (hidden / core.VECTORS).mkdir(mode=0o700, exist_ok=True)
+        files.make_folders(hidden / core.VECTORS)
     say("auditing the pair", None, None)
     held = holders([install.history.value, install.vectors.value], host)
     agent = whose_mem0(install, held.holders, host)
@@ -651,7 +651,7 @@ def _restored(
             for file in manifest.files:
                 say("copying into a scratch folder", None, None)
                 target = scratch / file.path
-                target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                files.make_folders(target.parent)
                 files.copy_into(str(folder / file.path), target)
                 if file.journal_mode is not None:
                     mode = files.set_journal_mode(target, file.journal_mode)

@@ -273,11 +273,19 @@ def backup_database(connection: sqlite3.Connection, target: Path) -> None:
         connection.backup(copy, pages=-1)
 
 
+def make_folders(path: Path) -> None:
+    """A folder and those above it that are not there, each 0700 (mkdir gives its mode to the last one only)."""
+    if not path.is_dir():
+        make_folders(path.parent)
+        step("folder.create")
+        path.mkdir(mode=0o700)
+
+
 def rebuild_database(raw: Path, target: Path) -> None:
     """Writes a database (0600) anew from a copy that nobody else has open, in rollback mode and without free
     pages; rows keep their order. The copy is removed. Raises sqlite3.Error, OSError."""
     step("snapshot.rebuild")
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folders(target.parent)
     os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))  # SQLite would make it 0644
     uri = f"{raw.absolute().as_uri()}?mode=ro&immutable=1"
     with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as copy:
@@ -289,7 +297,7 @@ def rebuild_database(raw: Path, target: Path) -> None:
 def write_new(path: Path, data: bytes) -> None:
     """A new file (0600) with these bytes, fsynced. Raises OSError."""
     step("snapshot.write")
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folders(path.parent)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         view = memoryview(data)

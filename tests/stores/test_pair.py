@@ -345,7 +345,7 @@ def test_a_slow_copy_lets_the_agent_go(
     monkeypatch.setattr(files, "step", lambda name: time.sleep(0.15) if name == "snapshot.copy" else None)
     monkeypatch.setattr(files, "_FICLONE", 0)
     started = time.monotonic()
-    with pytest.raises(CannotTake, match="within 0.1 s"):
+    with pytest.raises(CannotTake, match=r"within 0\.1 s"):
         taken(store, raw)
     assert time.monotonic() - started < 5
 
@@ -370,7 +370,9 @@ def test_pages_are_read_and_written_where_the_filesystem_copies_nothing(
 
         monkeypatch.setattr(os, "copy_file_range", refuse)
     real = os.pwrite
-    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: real(fd, bytes(data[: max(1, len(data) // 3)]), at))
+    monkeypatch.setattr(
+        os, "pwrite", lambda fd, data, at: real(fd, bytes(data[: max(1, len(data) // 3)]), at)
+    )
     got = taken(store, raw)
     assert ({f.way for f in got.files} == {"read and write"}) is not cloning
     for copied in got.files:
