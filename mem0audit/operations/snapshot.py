@@ -6,6 +6,7 @@ import errno
 import os
 import platform
 import sqlite3
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -59,6 +60,8 @@ def plan_create(install: Install, host: Host, folder: str) -> SnapshotPlan:
 
     Raises Refused where it would be unsafe or cannot be a pair, CouldNotRead where a store is not there.
     """
+    if sys.platform == "win32":
+        raise Refused("snapshots are taken on Linux and other Unix systems only")
     if install.vectors is None:
         what = "a Qdrant server" if install.provider == "qdrant" else install.provider
         raise Refused(
@@ -187,6 +190,7 @@ def create(
     say = progress or no_progress
     started = time.monotonic()
     folder = Path(plan.folder)
+    name = ""
     try:
         with files.snapshot_folder(folder):
             removed = files.remove_unfinished(folder)
@@ -208,6 +212,14 @@ def create(
     except pair.CannotTake as problem:
         _cannot(problem)
     except (OSError, sqlite3.Error) as error:
+        if name and os.path.lexists(folder / name / core.MANIFEST):
+            # The rename is done, and after a power cut it may turn out not to be.
+            why = error.strerror if isinstance(error, OSError) else None
+            raise Failed(
+                f"{folder / name} was published, but its folder could not be written to the disk: "
+                f"{(why or 'failed').lower()}",
+                f"mem0audit snapshot verify {folder / name}",
+            ) from None
         _failed(error, folder)
     raise AssertionError("the last attempt takes what there is")
 

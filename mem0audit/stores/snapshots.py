@@ -111,6 +111,7 @@ def integrity(path: Path) -> tuple[str, ...]:
     uri = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
     try:
         with closing(sqlite3.connect(uri, uri=True)) as connection:
+            connection.execute("PRAGMA trusted_schema = 0")
             connection.execute("PRAGMA cell_size_check = 1")
             lines = [str(line) for (line,) in connection.execute("PRAGMA integrity_check(20)")]
     except sqlite3.Error as error:

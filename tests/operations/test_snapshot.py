@@ -389,6 +389,7 @@ def test_an_error_at_every_step(tmp_path: Path, code: int, wal: bool) -> None:
                 take(store, folder)
         assert fired, (name, number)
         assert os.strerror(code).lower() in problem.value.message
+        assert ("was published" in problem.value.message) is (name == "snapshot.published")
         check_after_a_fault(store, folder, first, before, f"{name} {number}")
     assert tree(store.folder) == live
 
