@@ -150,7 +150,8 @@ def kept_folder() -> Path:
 
 LOCK: Final = ".mem0audit.lock"
 _TAKING: Final = re.compile(r"\.taking-\d{4}-\d{2}-\d{2}T\d{6}Z(-\d{1,4})?", re.ASCII)
-_COPY_CHUNK: Final = 16 << 20
+_COPY_CHUNK: Final = 8 << 20
+_COMPARE_CHUNK: Final = 1 << 20
 _FICLONE: Final = 0x40049409
 _NO_CLONE: Final = frozenset(
     (errno.EXDEV, errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL, errno.ENOSYS, errno.EPERM, errno.EBADF)
@@ -220,21 +221,25 @@ def abandon_snapshot(hidden: Path) -> None:
     shutil.rmtree(hidden, ignore_errors=True)
 
 
-def empty_file(path: Path) -> int:
-    """A new file (0600) to copy pages into, open; made before any lock is held. Raises OSError."""
+def copy_target(path: Path) -> int:
+    """The file (0600) to copy pages into, open; made where it is not there yet, before any lock is held. Raises
+    OSError."""
     step("snapshot.create")
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 
 def copy_pages(source: int, target: int, end: float) -> str:
-    """Copies a whole file between two descriptors while its lock is held, and says how it was done: "reflink",
+    """Makes a file's bytes those of another, between two descriptors, and says how it was done: "reflink",
     "copy_file_range" or "read and write" (where filesystems differ, as from a tmpfs).
 
-    Raises TookTooLong at `end` (of time.monotonic), OSError.
+    What the target holds already of an earlier copy is compared, and written only where it differs: so a large
+    file is copied before its lock is taken, and only what changed since is written while it is held (reading
+    both takes a third of the time, and waits for no disk). Raises TookTooLong at `end` (of time.monotonic),
+    OSError.
     """
     step("snapshot.copy")
-    size = os.fstat(source).st_size
-    os.ftruncate(target, 0)
+    size, there = os.fstat(source).st_size, os.fstat(target).st_size
+    os.ftruncate(target, min(size, there))
     try:
         import fcntl
 
@@ -247,17 +252,23 @@ def copy_pages(source: int, target: int, end: float) -> str:
     while done < size:
         if time.monotonic() > end:
             raise TookTooLong
+        length = min(_COPY_CHUNK, size - done)
+        if done < there:
+            length = min(_COMPARE_CHUNK, length)
+            if os.pread(source, length, done) == os.pread(target, length, done):
+                done += length
+                continue
         step("snapshot.copy.chunk")
         if way == "copy_file_range":
             try:
-                count = os.copy_file_range(source, target, min(_COPY_CHUNK, size - done), done, done)
+                count = os.copy_file_range(source, target, length, done, done)
             except (OSError, AttributeError) as error:
                 if isinstance(error, OSError) and error.errno not in _NO_CLONE:
                     raise
                 way = "read and write"
                 continue
         else:
-            count = os.pwrite(target, os.pread(source, min(CHUNK, size - done), done), done)
+            count = os.pwrite(target, os.pread(source, length, done), done)
         if not count:
             raise OSError(errno.EIO, "the copy ended before the file did")
         done += count

@@ -35,6 +35,8 @@ from mem0audit.stores.sqlitefiles import Changed, ReadFailed, Reading
 LONGEST_HOLD_S: Final = 2.0
 SHORTEST_HOLD_S: Final = 0.5
 """The bound for a small store: settling alone takes some of it."""
+AHEAD_BYTES: Final = 32 << 20
+"""From this size on a file is copied before it is locked too: torn, and set right under the lock."""
 STILL_S: Final = 0.02
 STILL_WAIT_S: Final = 0.3
 NEWEST: Final = 64
@@ -201,14 +203,14 @@ def _held(sources: Sequence[Source], raw: Path, torn: bytes | None) -> Iterator[
         parts = []
         for number, source in enumerate(sources):
             part = _open(source, connections)
-            target = raw / f"{number}.db"
-            target.unlink(missing_ok=True)
-            part.target = target
+            part.target = raw / f"{number}.db"
             if part.reading.journal_mode == "rollback":
                 part.descriptor = files.open_source(source.path)
                 descriptors.callback(files.close_source, part.descriptor)
-                part.copy_to = files.empty_file(target)
+                part.copy_to = files.copy_target(part.target)
                 descriptors.callback(os.close, part.copy_to)
+                if os.fstat(part.copy_to).st_size == 0 < AHEAD_BYTES <= os.fstat(part.descriptor).st_size:
+                    files.copy_pages(part.descriptor, part.copy_to, float("inf"))
             parts.append(part)
         taking = _Taking(parts, torn)
         if taking.wal:
