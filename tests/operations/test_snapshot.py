@@ -372,6 +372,7 @@ def test_an_error_at_every_step(tmp_path: Path, code: int, wal: bool) -> None:
         wanted = [place for place in wanted if place[1] == 1]
     for name, number in wanted:
         leave_a_leftover(folder)
+        listed = len(list_snapshots(str(folder)))
         left = number
         fired = False
 
@@ -389,7 +390,9 @@ def test_an_error_at_every_step(tmp_path: Path, code: int, wal: bool) -> None:
                 take(store, folder)
         assert fired, (name, number)
         assert os.strerror(code).lower() in problem.value.message
-        assert ("was published" in problem.value.message) is (name == "snapshot.published")
+        # the last thing a run does is to sync the folder: an error there comes after the rename, and says so
+        there = len(list_snapshots(str(folder))) > listed
+        assert ("was published" in problem.value.message) is there, (name, number)
         check_after_a_fault(store, folder, first, before, f"{name} {number}")
     assert tree(store.folder) == live
 
@@ -699,7 +702,7 @@ def test_only_our_own_leftovers_are_removed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", [[], ["--wal"]])
 def test_a_short_soak(mode: list[str]) -> None:
     """mem0 at full speed, batches of five too; the real soak is `scripts/soak --snapshots` for a minute."""
-    words = ["--snapshots", "--seconds", "8", "--slowest", "5", *mode]
+    words = ["--snapshots", "--seconds", "4", "--slowest", "5", *mode]
     done = subprocess.run(
         [sys.executable, str(ROOT / "scripts/soak"), *words], capture_output=True, text=True, timeout=110
     )
