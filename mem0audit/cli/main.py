@@ -8,7 +8,7 @@ from typing import Annotated, cast
 
 import typer
 
-from mem0audit.cli import audit, config, demo, exits, explain, log, show, status, users
+from mem0audit.cli import audit, config, demo, exits, explain, log, show, snapshot, status, users
 from mem0audit.cli.output import complain, prepare_streams, say, silence
 from mem0audit.core.errors import Mem0auditError
 
@@ -17,7 +17,7 @@ _UsageError = cast("type[Exception]", typer.BadParameter.__mro__[2])
 
 app = typer.Typer(
     name="mem0audit",
-    help="Reads both stores of a mem0 install side by side, beside the running agent, and changes nothing.",
+    help="Reads both stores of a mem0 install side by side, beside the running agent, and changes neither.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     no_args_is_help=True,
@@ -25,6 +25,7 @@ app = typer.Typer(
 )
 for module in (audit, status, explain, show, users, log, demo):
     module.register(app)
+app.add_typer(snapshot.app, name="snapshot")
 app.add_typer(config.app, name="config")
 
 

@@ -133,6 +133,7 @@ class Settings:
     collection: str | None = None
     config: str | None = None
     agent_python: str | None = None
+    snapshot_dir: str | None = None
     fail_on: str | None = None
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
@@ -277,6 +278,9 @@ EXAMPLE = """\
 # The Python that the agent runs with, where it cannot be found from the running process.
 #agent_python = "/srv/agent/venv/bin/python"
 
+# Where `snapshot` puts snapshots and looks for them. On another disk than the stores if you can.
+#snapshot_dir = "/srv/backup/mem0"
+
 # From which severity on the exit code is 1: critical, high, medium, low or info. Default: medium
 #fail_on = "medium"
 
@@ -285,9 +289,18 @@ EXAMPLE = """\
 #ignore = ["L105"]
 """
 
-_TEXT_KEYS = ("history", "qdrant_path", "qdrant_url", "collection", "config", "agent_python", "fail_on")
+_TEXT_KEYS = (
+    "history",
+    "qdrant_path",
+    "qdrant_url",
+    "collection",
+    "config",
+    "agent_python",
+    "snapshot_dir",
+    "fail_on",
+)
 _LIST_KEYS = ("select", "ignore")
-_PATH_KEYS = ("history", "qdrant_path", "agent_python")
+_PATH_KEYS = ("history", "qdrant_path", "agent_python", "snapshot_dir")
 SEVERITIES = ("critical", "high", "medium", "low", "info")
 
 

@@ -20,7 +20,7 @@ SECOND_LOOK_S = 0.5
 """mem0 needs milliseconds between its two writes; half a second later a true fault still stands."""
 
 NOT_YET = {
-    "B": "this version takes no snapshots yet",
+    "B": "not in this version",
     "Q": "the vector store is no Qdrant server",
     "T": "no ledger yet",
     "S": "not in this version",
@@ -63,13 +63,13 @@ def _audit(
     if _nothing_there(reading):
         return _report(reading, (), _absent(reading), (), codes=(), seconds=time.monotonic() - started)
     say("comparing", None, None)
-    findings, not_checked = _judge(reading, codes)
+    findings, not_checked = judge(reading, codes)
     if reading.live and any(f.code.startswith(PASSING) for f in findings):
         first = {standing_key(f) for f in findings}
         say("looking again at what disagrees", None, None)
         pause(SECOND_LOOK_S)
         reading = look(install, host, say)
-        again, not_checked = _judge(reading, codes)
+        again, not_checked = judge(reading, codes)
         findings = [f for f in again if not f.code.startswith(PASSING) or standing_key(f) in first]
         reading = _standing(reading, findings)
     not_checked += unread(reading)
@@ -85,7 +85,8 @@ def _audit(
     )
 
 
-def _judge(reading: Reading, codes: Iterable[str]) -> tuple[list[Finding], list[NotChecked]]:
+def judge(reading: Reading, codes: Iterable[str]) -> tuple[list[Finding], list[NotChecked]]:
+    """What these rules find in a reading, and what they could not look at."""
     findings: list[Finding] = []
     not_checked: list[NotChecked] = []
     for code in codes:

@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from mem0audit.core.model import (
+    Agent,
     CollectionInfo,
     FileState,
     HistoryFile,
     Install,
     NotChecked,
     Origin,
+    Place,
     StoreLayout,
 )
 from mem0audit.core.points import MEM0_SHAPE, TELEMETRY, MemoryKeeper, keep_entity
@@ -203,6 +205,40 @@ def look(install: Install, host: Host, progress: Progress = no_progress) -> Read
         boot_at=host.boot_at,
         live=bool(held.holders) or not held.complete,
         not_read=not_read,
+    )
+
+
+def look_at_copy(install: Install, agent: Agent, now: float, progress: Progress = no_progress) -> Reading:
+    """Everything the rules judge about a pair that nobody writes: no process, place or other store is looked for.
+
+    `install` names the copy's own paths, `now` (seconds since 1970) is when it was taken and `agent` whose it
+    is, so that the same copy is always judged alike.
+    """
+    assert install.vectors is not None
+    history, folder = install.history.value, install.vectors.value
+    with no_collector():
+        vectors = _read_vectors(folder, install.collection, progress)
+        progress("reading the log", None, None)
+        log = _read_log(history)
+    return Reading(
+        install=replace(install, collection=vectors.collection),
+        history_place=Place(history, exists=True),
+        vectors_place=Place(folder, exists=True),
+        layout=vectors.layout,
+        history=log.history,
+        timeline=log.timeline,
+        memories=vectors.memories,
+        entities=vectors.entities,
+        telemetry=vectors.telemetry,
+        holders=(),
+        holders_unseen=None,
+        agent=agent,
+        candidates=(),
+        elsewhere={},
+        now=now,
+        boot_at=None,
+        live=False,
+        not_read=vectors.not_read,
     )
 
 

@@ -27,6 +27,7 @@ from mem0audit.core.model import (
 from mem0audit.report.escape import without_surrogates
 
 if TYPE_CHECKING:  # data only: explain must not load what these operations read with
+    from mem0audit.core.snapshot import Listed, Manifest, SnapshotPlan, Taken, Verdict
     from mem0audit.operations.log import Log
     from mem0audit.operations.show import Shown
     from mem0audit.operations.status import Status
@@ -353,3 +354,113 @@ def plain(value: Any) -> Any:
     if isinstance(value, (bytes, bytearray)):
         return value.decode("utf-8", "backslashreplace")
     return str(value)
+
+
+# --- snapshot -----------------------------------------------------------------------------------
+
+
+def snapshot_plan_json(plan: SnapshotPlan) -> str:
+    """What `snapshot create` would do."""
+    return dump(
+        "snapshot-plan",
+        {
+            "install": install(plan.install),
+            "folder": plan.folder,
+            "name": plan.name,
+            "files": [{"source": source, "path": path} for source, path in plan.sources],
+            "size_bytes": plan.size_bytes,
+            "needed_bytes": plan.needed_bytes,
+            "free_bytes": plan.free_bytes,
+            "hold_s": round(plan.hold_s, 3),
+            "running": plan.running,
+            "place": place(plan.place),
+        },
+    )
+
+
+def snapshot_json(path: str, manifest: Manifest, taken: Taken | None = None) -> str:
+    """One snapshot; `taken` where it was just made."""
+    body = {"path": path, "size_bytes": manifest.size_bytes, "manifest": _manifest(manifest)}
+    if taken is not None:
+        body["removed"] = list(taken.removed)
+        body["seconds"] = round(taken.seconds, 3)
+    return dump("snapshot", body)
+
+
+def snapshots_json(folder: str, listed: Iterable[Listed]) -> str:
+    """The snapshots in a folder."""
+    return dump(
+        "snapshots",
+        {
+            "folder": folder,
+            "snapshots": [
+                {
+                    "name": one.name,
+                    "path": one.path,
+                    "problem": one.problem,
+                    "size_bytes": None if one.manifest is None else one.manifest.size_bytes,
+                    "manifest": None if one.manifest is None else _manifest(one.manifest),
+                }
+                for one in listed
+            ],
+        },
+    )
+
+
+def verify_json(verdicts: Iterable[Verdict]) -> str:
+    """What `snapshot verify` says of each."""
+    return dump(
+        "verify",
+        {
+            "snapshots": [
+                {
+                    "name": one.name,
+                    "path": one.path,
+                    "depth": one.depth,
+                    "good": one.good,
+                    "settled": None if one.manifest is None else one.manifest.settled,
+                    "problems": [{"path": p.path, "detail": p.detail} for p in one.problems],
+                    "not_checked": [not_checked(n) for n in one.not_checked],
+                    "findings": dict(one.findings),
+                    "seconds": round(one.seconds, 3),
+                }
+                for one in verdicts
+            ]
+        },
+    )
+
+
+def _manifest(manifest: Manifest) -> dict[str, Any]:
+    """The manifest, field by field as in its file."""
+    return {
+        "name": manifest.name,
+        "created_at": manifest.created_at,
+        "history": _origin(manifest.history),
+        "vectors": _origin(manifest.vectors),
+        "collection": _origin(manifest.collection),
+        "mem0_dir": _origin(manifest.mem0_dir),
+        "hostname": manifest.hostname,
+        "filesystems": dict(manifest.filesystems),
+        "versions": dict(manifest.versions),
+        "files": [
+            {
+                "path": f.path,
+                "size_bytes": f.size_bytes,
+                "sha256": f.sha256,
+                "source": f.source,
+                "collection": f.collection,
+                "journal_mode": f.journal_mode,
+                "way": f.way,
+            }
+            for f in manifest.files
+        ],
+        "counts": dict(manifest.counts),
+        "points_digest": manifest.points_digest,
+        "history_digest": manifest.history_digest,
+        "findings": dict(manifest.findings),
+        "settled": manifest.settled,
+        "unsettled_why": manifest.unsettled_why,
+        "tries": manifest.tries,
+        "longest_hold_s": manifest.longest_hold_s,
+        "pair": manifest.pair,
+    }

@@ -14,7 +14,8 @@ from mem0audit.core.advice import dies_with_agent, keep_log_step, manual_snapsho
 from mem0audit.core.catalogue import CATALOGUE
 from mem0audit.core.model import Finding, Holder, Incident, NotChecked, Place, Report, Severity
 from mem0audit.core.points import clipped
-from mem0audit.report.escape import escape
+from mem0audit.core.snapshot import LARGEST_BYTES
+from mem0audit.report.escape import escape, shell_word
 from mem0audit.report.pages import candidate_lines
 from mem0audit.report.screen import Screen, table
 from mem0audit.report.words import (
@@ -472,11 +473,18 @@ def _anything_there(report: Report) -> bool:
 
 
 def _take_out(report: Report, screen: Screen, urgent: str) -> tuple[str, tuple[str, ...]]:
-    """Copies both stores to a folder that lasts, by hand, with the agent running."""
+    """Copies both stores to a folder that lasts, with the agent running: as a snapshot, and by hand where this
+    version refuses to take one."""
     install = report.install
     keepers = sorted(report.holders, key=lambda h: (not h.private_mounts, h.how != "lock"))
     holder = keepers[0] if keepers else None
-    to = _durable_folder(report)
+    if not (holder is not None and holder.private_mounts) and _takes_snapshots(report):
+        to = _durable_folder(report, "mem0-snapshots")
+        folder = to or "/WHERE/IT/LASTS/mem0-snapshots"
+        what = "copy both stores as a pair to "
+        what += to or "a folder that lasts (put its name in)"
+        return f"{_when(report, urgent)}: {what}", (f"mem0audit snapshot create --to {shell_word(folder)}",)
+    to = _durable_folder(report, "mem0-copy")
     entities = [install.entities_collection] if _count(report, "entities") else []
     collections = list(report.collections) or [install.collection.value, *entities]
     vectors = install.vectors.value if install.vectors else ""
@@ -488,21 +496,37 @@ def _take_out(report: Report, screen: Screen, urgent: str) -> tuple[str, tuple[s
         holder=holder,
         sqlite3_shell=screen.sqlite3_shell,
     )
-    label = "Now, with the agent running" if report.holders else "Now"
-    if urgent == "L110":
-        label += ", and without restarting it" if report.holders else ", and without starting the agent"
+    label = _when(report, urgent)
     if holder is not None and holder.private_mounts:
         label += ", as root"
     where = f"copy both stores to {to}" if to else "copy both stores to a folder that lasts (put its name in)"
     return f"{label}: {where}", steps
 
 
-def _durable_folder(report: Report) -> str | None:
+def _when(report: Report, urgent: str) -> str:
+    label = "Now, with the agent running" if report.holders else "Now"
+    if urgent == "L110":
+        label += ", and without restarting it" if report.holders else ", and without starting the agent"
+    return label
+
+
+def _takes_snapshots(report: Report) -> bool:
+    """Whether `snapshot create` would take this install: both stores there, not seen through another process's
+    root, and no larger than it copies beside an agent."""
+    places = [_place(report, path) for path in _store_paths(report)]
+    if len(places) < 2 or any(place is None or not place.exists or place.problem for place in places):
+        return False
+    if any(place.path.startswith("/proc/") for place in places if place is not None):
+        return False
+    return sum(place.size_bytes or 0 for place in places if place is not None) <= LARGEST_BYTES
+
+
+def _durable_folder(report: Report, name: str) -> str | None:
     """A new folder beside mem0's own, where the log's place was seen to last; None where it was not."""
     place = _place(report, report.install.history.value)
     if place is None or ground(place, report.holders)[1] is not True:
         return None
-    return posixpath.join(posixpath.dirname(report.install.mem0_dir.value.rstrip("/")) or "/", "mem0-copy")
+    return posixpath.join(posixpath.dirname(report.install.mem0_dir.value.rstrip("/")) or "/", name)
 
 
 # --- Evidence -----------------------------------------------------------------------------------

@@ -1,16 +1,27 @@
 """The one module that writes, renames and removes files. Its steps have names, so that a test can stop at each.
 
-For now: private scratch folders for databases that can only be read from a copy.
+Private scratch folders for databases that can only be read from a copy, files written whole, and snapshots: made
+in a hidden folder beside the others, and published by one rename.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import re
+import shlex
 import shutil
+import sqlite3
+import stat
+import sys
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Final
+
+from mem0audit.core.errors import Refused
 
 CHUNK = 8 << 20
 _kept: dict[tuple[int, int], int] = {}
@@ -133,3 +144,217 @@ def kept_folder() -> Path:
     """A private folder (0700) in the temporary directory that stays."""
     step("kept.create")
     return Path(tempfile.mkdtemp(prefix="mem0audit-"))
+
+
+# --- Snapshots -----------------------------------------------------------------------------------
+
+LOCK: Final = ".mem0audit.lock"
+_TAKING: Final = re.compile(r"\.taking-\d{4}-\d{2}-\d{2}T\d{6}Z(-\d{1,4})?", re.ASCII)
+_COPY_CHUNK: Final = 8 << 20
+_COMPARE_CHUNK: Final = 1 << 20
+_FICLONE: Final = 0x40049409
+_NO_CLONE: Final = frozenset(
+    (errno.EXDEV, errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL, errno.ENOSYS, errno.EPERM, errno.EBADF)
+)
+"""What copying by the filesystem itself says where it cannot; anything else is a real failure."""
+
+
+class TookTooLong(Exception):
+    """The pages were not copied before the agent would have waited too long."""
+
+
+@contextmanager
+def snapshot_folder(folder: Path) -> Iterator[None]:
+    """The folder that holds snapshots, made (0700) where it is not there, for this process alone.
+
+    Its lock file stays; the pid and the command of who holds it are written into it. Raises Refused naming
+    the holder, OSError.
+    """
+    import fcntl  # not on Windows
+
+    step("snapshot.folder")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    step("snapshot.lock")
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    descriptor = os.open(folder / LOCK, flags, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(descriptor, 300, 0).decode("utf-8", "replace").strip()
+            raise Refused(
+                f"{folder}: another mem0audit works there" + (f" ({holder})" if holder else ""),
+                "try again when it is done",
+            ) from None
+        step("snapshot.lock.write")
+        command = shlex.join([os.path.basename(sys.argv[0] or "python"), *sys.argv[1:]])  # noqa: PTH119
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"pid {os.getpid()}: {command}"[:250].encode("utf-8", "replace") + b"\n", 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def remove_unfinished(folder: Path) -> tuple[str, ...]:
+    """Removes what runs that were cut off left in a locked snapshot folder; their names. Raises OSError."""
+    removed = []
+    for entry in sorted(folder.iterdir()):
+        if _TAKING.fullmatch(entry.name) and stat.S_ISDIR(entry.lstat().st_mode):
+            step("snapshot.clean")
+            shutil.rmtree(entry)
+            removed.append(entry.name)
+    return tuple(removed)
+
+
+def begin_snapshot(folder: Path, name: str) -> Path:
+    """The hidden folder (0700) that a snapshot is made in, with `raw/` for the pages as copied. Raises OSError."""
+    hidden = folder / f".taking-{name}"
+    step("snapshot.begin")
+    hidden.mkdir(mode=0o700)
+    (hidden / "raw").mkdir(mode=0o700)
+    return hidden
+
+
+def abandon_snapshot(hidden: Path) -> None:
+    """Removes a hidden folder; what cannot be removed stays for the next run."""
+    step("snapshot.abandon")
+    shutil.rmtree(hidden, ignore_errors=True)
+
+
+def copy_target(path: Path) -> int:
+    """The file (0600) to copy pages into, open; made where it is not there yet, before any lock is held. Raises
+    OSError."""
+    step("snapshot.create")
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+
+def copy_pages(source: int, target: int, end: float) -> str:
+    """Makes a file's bytes those of another, between two descriptors, and says how it was done: "reflink",
+    "copy_file_range" or "read and write" (where filesystems differ, as from a tmpfs).
+
+    What the target holds already of an earlier copy is compared, and written only where it differs: so a large
+    file is copied before its lock is taken, and only what changed since is written while it is held (reading
+    both takes a third of the time, and waits for no disk). Raises TookTooLong at `end` (of time.monotonic),
+    OSError.
+    """
+    step("snapshot.copy")
+    size, there = os.fstat(source).st_size, os.fstat(target).st_size
+    os.ftruncate(target, min(size, there))
+    try:
+        import fcntl
+
+        fcntl.ioctl(target, _FICLONE, source)
+        return "reflink"
+    except (OSError, ImportError) as error:
+        if isinstance(error, OSError) and error.errno not in _NO_CLONE:
+            raise
+    done, way = 0, "copy_file_range"
+    while done < size:
+        if time.monotonic() > end:
+            raise TookTooLong
+        length = min(_COPY_CHUNK, size - done)
+        if done < there:
+            length = min(_COMPARE_CHUNK, length)
+            if os.pread(source, length, done) == os.pread(target, length, done):
+                done += length
+                continue
+        step("snapshot.copy.chunk")
+        if way == "copy_file_range":
+            try:
+                count = os.copy_file_range(source, target, length, done, done)
+            except (OSError, AttributeError) as error:
+                if isinstance(error, OSError) and error.errno not in _NO_CLONE:
+                    raise
+                way = "read and write"
+                continue
+        else:
+            count = os.pwrite(target, os.pread(source, length, done), done)
+        if not count:
+            raise OSError(errno.EIO, "the copy ended before the file did")
+        done += count
+    return way
+
+
+def backup_database(connection: sqlite3.Connection, target: Path) -> None:
+    """Copies a database through SQLite's own backup, in one step, as the connection's open transaction sees
+    it. Raises sqlite3.Error, OSError."""
+    step("snapshot.backup")
+    with closing(sqlite3.connect(target, isolation_level=None)) as copy:
+        copy.execute("PRAGMA journal_mode = memory")
+        connection.backup(copy, pages=-1)
+
+
+def make_folders(path: Path) -> None:
+    """A folder and those above it that are not there, each 0700 (mkdir gives its mode to the last one only)."""
+    if not path.is_dir():
+        make_folders(path.parent)
+        step("folder.create")
+        path.mkdir(mode=0o700)
+
+
+def rebuild_database(raw: Path, target: Path) -> None:
+    """Writes a database (0600) anew from a copy that nobody else has open, in rollback mode and without free
+    pages; rows keep their order. The copy is removed. Raises sqlite3.Error, OSError."""
+    step("snapshot.rebuild")
+    make_folders(target.parent)
+    os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))  # SQLite would make it 0644
+    uri = f"{raw.absolute().as_uri()}?mode=ro&immutable=1"
+    with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as copy:
+        copy.execute("VACUUM INTO ?", (str(target),))
+    step("snapshot.rebuild.remove")
+    raw.unlink()
+
+
+def write_new(path: Path, data: bytes) -> None:
+    """A new file (0600) with these bytes, fsynced. Raises OSError."""
+    step("snapshot.write")
+    make_folders(path.parent)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        step("snapshot.write.fsync")
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_tree(folder: Path) -> None:
+    """fsyncs every file and folder below, and the folder itself. Raises OSError."""
+    for base, _, names in os.walk(folder, topdown=False):
+        for name in names:
+            _sync(Path(base, name))
+        _sync(Path(base))
+
+
+def _sync(path: Path) -> None:
+    step("snapshot.fsync")
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def publish_snapshot(hidden: Path, target: Path) -> None:
+    """Gives a finished snapshot its name, by one rename. Raises OSError (FileExistsError where there is one)."""
+    step("snapshot.raw")
+    (hidden / "raw").rmdir()
+    step("snapshot.fsync.hidden")
+    _sync(hidden)
+    if os.path.lexists(target):
+        raise FileExistsError(errno.EEXIST, "exists", str(target))
+    step("snapshot.publish")
+    os.rename(hidden, target)  # noqa: PTH104
+    step("snapshot.published")
+    _sync(target.parent)
+
+
+def set_journal_mode(path: Path, mode: str) -> str:
+    """Gives a private copy of a database a journal mode, and says which it has then. Raises sqlite3.Error."""
+    step("scratch.mode")
+    with closing(sqlite3.connect(path, isolation_level=None)) as copy:
+        return str(
+            copy.execute(f"PRAGMA journal_mode = {'wal' if mode == 'wal' else 'delete'}").fetchone()[0]
+        )

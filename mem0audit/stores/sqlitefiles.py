@@ -87,7 +87,7 @@ class Reading:
     def _late(self) -> bool:
         return time.perf_counter() > self._deadline
 
-    def _execute(self, sql: str, args: tuple[Any, ...] = ()) -> sqlite3.Cursor:
+    def execute(self, sql: str, args: tuple[Any, ...] = ()) -> sqlite3.Cursor:
         """Run a statement to its first row.
 
         A reader that may not write `-shm` gets "readonly" when it meets the WAL's index half-written; its
@@ -127,7 +127,7 @@ class Reading:
         rows: list[Any] = []
         self._deadline = time.perf_counter() + BUSY_S + HOLD_S
         # Waits for a writer to finish, holding nothing; then steps to one row.
-        with closing(self._execute(sql, args)) as cursor:
+        with closing(self.execute(sql, args)) as cursor:
             begun = time.perf_counter()
             self._deadline = begun + HOLD_S
             fetch, now, stop = cursor.fetchmany, time.perf_counter, begun + seconds
@@ -146,7 +146,7 @@ class Reading:
         begun = time.perf_counter()
         if self._begun is None:
             self._deadline = begun + HOLD_S
-        rows = self._leniently(lambda: self._execute(sql, args).fetchall())
+        rows = self._leniently(lambda: self.execute(sql, args).fetchall())
         if self._begun is None:
             self._held(begun)
         return rows
@@ -165,7 +165,7 @@ class Reading:
         self._deadline = begun + seconds
         try:
             # The lock is taken by the first read, not by BEGIN; until then nothing is held.
-            self._execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
+            self.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
             self._begun = begun = time.perf_counter()
             self._deadline = begun + seconds
             yield
@@ -370,7 +370,7 @@ _RESERVED_BYTE: Final = 0x40000001
 """Where SQLite's unix VFS locks while it writes."""
 
 
-def _is_hot(path: str) -> bool:
+def is_hot(path: str) -> bool:
     """Whether a rollback journal lies there whose writer died.
 
     SQLite would find that out by itself, but run by root it gives the journal to the database's owner
@@ -404,9 +404,9 @@ def _is_hot(path: str) -> bool:
 
 
 @contextmanager
-def _opened(path: str, found: os.stat_result, copied: bool) -> Iterator[Reading]:
-    """The file open for reading, in the way its header and the files beside it ask for; `copied` where SQLite
-    would have to write (roll back, rebuild an index) before it can read."""
+def opened(path: str, found: os.stat_result, copied: bool) -> Iterator[Reading]:
+    """The file open for reading, nothing locked, in the way its header and the files beside it ask for; `copied`
+    where SQLite would have to write (roll back, rebuild an index) before it can read."""
     header = _header(path, found)
     journal_mode: Literal["rollback", "wal"] = "wal" if 2 in header[18:20] else "rollback"
     target, query, way = path, "mode=ro", "read-only"
@@ -443,9 +443,12 @@ def _ends_inside_a_page(path: str, header: bytes, found: os.stat_result) -> bool
     return bool(_stat(path).st_size % page)
 
 
-def _same_for_sqlite(path: str, found: os.stat_result) -> None:
-    """SQLite follows links by their texts. `/proc/PID/root` reads as "/": it would open our own file of that
-    name, and say nothing (SQLite 3.40; see otherroot)."""
+def same_for_sqlite(path: str, found: os.stat_result) -> None:
+    """Raises ReadFailed where SQLite would open another file than Python does.
+
+    SQLite follows links by their texts. `/proc/PID/root` reads as "/": it would open our own file of that name,
+    and say nothing (SQLite 3.40; see otherroot).
+    """
     try:
         same = os.path.samestat(found, os.stat(os.path.realpath(path)))  # noqa: PTH116
     except OSError:
@@ -475,9 +478,9 @@ def read_file(path: str, body: Callable[[Reading], T], check: bool = True) -> tu
         try:
             found = _stat(path)
             size = found.st_size
-            _same_for_sqlite(path, found)
-            hot = stat.S_ISREG(found.st_mode) and _is_hot(path)
-            with _opened(path, found, hot or copied) as reading:
+            same_for_sqlite(path, found)
+            hot = stat.S_ISREG(found.st_mode) and is_hot(path)
+            with opened(path, found, hot or copied) as reading:
                 mode = reading.journal_mode
                 reading.doubtful = mode == "wal" and attempts < ATTEMPTS
                 value = body(reading)
@@ -507,7 +510,7 @@ def read_file(path: str, body: Callable[[Reading], T], check: bool = True) -> tu
             problem = error.problem
         except sqlite3.Error as error:
             if "readonly database" in str(error) and not hot and not copied:
-                # A hot journal that _is_hot left to SQLite; or the index of a WAL caught half-written, which
+                # A hot journal that is_hot left to SQLite; or the index of a WAL caught half-written, which
                 # its living writer completes at once and a dead one never.
                 torn += 1
                 copied = torn > TORN_LOOKS or Path(path + "-journal").exists()

@@ -71,12 +71,13 @@ def test_memories_on_a_tmpfs(durable: Path) -> None:
         assert "stop" not in first[now].lower()
         # what it says to do now runs as printed, with the store as it is, and gives a pair that agrees
         at = text.splitlines().index(next(line for line in text.splitlines() if line.startswith("Now")))
-        steps = [line.strip() for line in text.splitlines()[at + 1 : at + 6]]
-        goal = next(word for word in first[now].split() if word.endswith("mem0-copy"))
-        target = durable / "copy"
-        for step in steps:
-            if step and not step.startswith(("Then", "mem0audit", "/")):
-                subprocess.run(["sh", "-c", step.replace(goal, str(target))], check=True)
+        step = text.splitlines()[at + 1].strip()
+        assert " -m mem0audit snapshot create --history " in step
+        goal = next(word for word in first[now].split() if word.endswith("mem0-snapshots"))
+        step = step.replace(goal, str(durable / "snapshots"))
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        subprocess.run(["sh", "-c", step], check=True, env=environment)
+        (target,) = (durable / "snapshots").glob("20*Z")
         code, text = audit(
             "--history",
             str(target / "history.db"),

@@ -96,7 +96,8 @@ T705 broken-supersession high planned
 T706 wide-gap medium planned
 """
 
-COMMANDS = {"audit", "status", "explain", "show", "users", "log", "config", "demo"}
+SNAPSHOT_COMMANDS = {"create", "list", "show", "verify"}
+COMMANDS = {"audit", "status", "explain", "show", "users", "log", "config", "demo", "snapshot"}
 CODES = list(CATALOGUE)
 
 
@@ -224,6 +225,8 @@ def test_printed_commands_exist(code: str) -> None:
     for line in named:
         words = line.split()
         assert words[1] in COMMANDS, line
+        if words[1] == "snapshot":
+            assert words[2] in SNAPSHOT_COMMANDS, line
         if words[1] == "explain":
             assert words[2] in CATALOGUE, line
         if "--select" in words:

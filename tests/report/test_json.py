@@ -23,7 +23,19 @@ from mem0audit.report import json as report_json
 from tests.report import installs
 from tests.report.installs import SCREENS, finding, place, report
 
-KINDS = ("report", "status", "users", "show", "log", "explain", "config")
+KINDS = (
+    "report",
+    "status",
+    "users",
+    "show",
+    "log",
+    "explain",
+    "config",
+    "snapshot",
+    "snapshots",
+    "verify",
+    "snapshot-plan",
+)
 SECRET = "SECRETCAROL likes \x1b[31m red \ud800"
 
 

@@ -53,7 +53,12 @@ COPY_WITH_PYTHON = (
 
 TAKE_PAIR = "\n".join(
     (
-        "Take both stores out first, with the agent running. With your own paths (`mem0audit status` "
+        "Take both stores out first, as a pair, with the agent running, to a folder on a disk:",
+        commands(
+            "mem0audit snapshot create --to /srv/backup/mem0",
+            "mem0audit snapshot verify --to /srv/backup/mem0",
+        ),
+        "Where that is refused (above 2 GB, a private /tmp), by hand, with your own paths (`mem0audit status` "
         "prints them):",
         commands(*SNAPSHOT_LINES),
         "and the same for mem0_entities, if that collection is there, last. A file that exists is "
@@ -66,12 +71,16 @@ TAKE_PAIR = "\n".join(
         commands(
             "mem0audit audit --history /srv/backup/mem0/history.db --qdrant-path /srv/backup/mem0/qdrant"
         ),
+        "A copy by hand is safe to have and not settled: what the agent did meanwhile shows as a difference.",
     )
 )
 """How to take a pair out of a store that is in use; stands first where the store is in danger."""
 
-PAIR_FIRST = "First take both stores out as `mem0audit explain L101` shows, the agent may run meanwhile."
-"""The same by reference, for pages where something else is the point."""
+PAIR_FIRST = (
+    "First take both stores as a pair, the agent may run meanwhile: `mem0audit snapshot create --to DIR` (by hand: "
+    "`mem0audit explain L101`)."
+)
+"""The same in a sentence, for pages where something else is the point."""
 
 INSIDE_AGENT = (
     "Run it inside the agent, on its own Memory: an embedded store takes one process at a time. In a "

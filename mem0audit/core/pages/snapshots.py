@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from mem0audit.core.model import Severity
-from mem0audit.core.pages import TAKE_PAIR, Rule
-
-_NONE_YET = "This version takes no snapshots. By hand:\n"
+from mem0audit.core.pages import TAKE_PAIR, Rule, commands
 
 RULES = (
     Rule(
@@ -15,7 +13,7 @@ RULES = (
         summary="There is no snapshot of this install.",
         comes_about="mem0 and embedded Qdrant make none.",
         looks_like="No snapshot directory is known.",
-        to_do=_NONE_YET + TAKE_PAIR,
+        to_do=TAKE_PAIR,
         planned=True,
     ),
     Rule(
@@ -25,7 +23,7 @@ RULES = (
         summary="The newest snapshot is older than it should be.",
         comes_about="The job that takes them stopped or fails.",
         looks_like="The newest good snapshot's time is before the configured age.",
-        to_do=_NONE_YET + TAKE_PAIR,
+        to_do=TAKE_PAIR,
         planned=True,
     ),
     Rule(
@@ -35,8 +33,14 @@ RULES = (
         summary="A snapshot does not verify: it cannot be relied on.",
         comes_about="A disk fault, a partial copy, or a file that was changed afterwards.",
         looks_like="A checksum or a count differs from the manifest, or integrity_check fails.",
-        to_do="This version takes no snapshots. Keep the damaged copy until a good one exists, then take a new "
-        "pair as in B901.",
+        to_do="\n".join(
+            (
+                "Audits do not look at snapshots in this version; this does, and names each file that is wrong:",
+                commands("mem0audit snapshot verify --to /srv/backup/mem0"),
+                "Keep the damaged one until a good one exists, then take a new pair:",
+                commands("mem0audit snapshot create --to /srv/backup/mem0"),
+            )
+        ),
         planned=True,
     ),
     Rule(
@@ -46,7 +50,16 @@ RULES = (
         summary="The snapshot was taken while the agent never held still: single differences may be its own.",
         comes_about="mem0 writes the two stores one after the other, and the agent wrote without a pause.",
         looks_like="The manifest says that the pair is not settled.",
-        to_do="This version takes no snapshots. A pair taken by hand is always of this kind: safe, not settled.",
+        to_do="\n".join(
+            (
+                "It is safe to have. Take another at a quieter minute, and see which are settled:",
+                commands(
+                    "mem0audit snapshot create --to /srv/backup/mem0",
+                    "mem0audit snapshot list --to /srv/backup/mem0",
+                ),
+                "A pair taken by hand is always of this kind.",
+            )
+        ),
         planned=True,
     ),
     Rule(

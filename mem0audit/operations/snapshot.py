@@ -1,0 +1,677 @@
+"""Snapshots: take one as a pair beside the running agent, list them, show one, verify one."""
+
+from __future__ import annotations
+
+import errno
+import os
+import platform
+import sqlite3
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, Literal, NoReturn
+
+from mem0audit import __version__
+from mem0audit.core import snapshot as core
+from mem0audit.core.errors import CouldNotRead, Failed, Refused
+from mem0audit.core.model import Agent, CollectionInfo, Finding, Install, NotChecked, Origin, Place, Severity
+from mem0audit.core.reading import Reading
+from mem0audit.core.rules import RULES
+from mem0audit.core.snapshot import (
+    Listed,
+    Manifest,
+    NotAManifest,
+    SnapshotFile,
+    SnapshotPlan,
+    SnapshotProblem,
+    Taken,
+    Verdict,
+)
+from mem0audit.core.times import instant, shown
+from mem0audit.install.agents import whose_mem0
+from mem0audit.install.host import Host, resolved, seen_through
+from mem0audit.install.places import look_at
+from mem0audit.install.processes import holders
+from mem0audit.operations.audit import judge
+from mem0audit.operations.look import ENTITIES_SUFFIX, Progress, look, look_at_copy, no_collector, no_progress
+from mem0audit.stores import files, pair, snapshots
+from mem0audit.stores.embedded import STORAGE, EmbeddedStore
+from mem0audit.stores.history import read_rows
+
+GROUPS: Final = ("D", "H", "E", "I", "C")
+"""The rules that judge the stores themselves, and not where they lie."""
+ATTEMPTS: Final = 3
+SLACK_BYTES: Final = 4 << 20
+"""What the manifest, the folders and SQLite's own rounding take beside the copies."""
+
+Depth = Literal["quick", "default", "deep"]
+Key = tuple[str, "str | None", "str | None"]
+
+
+# --- Create --------------------------------------------------------------------------------------
+
+
+def plan_create(install: Install, host: Host, folder: str) -> SnapshotPlan:
+    """What `create` would do. Changes nothing, and makes no folder.
+
+    Raises Refused where it would be unsafe or cannot be a pair, CouldNotRead where a store is not there.
+    """
+    if sys.platform == "win32":
+        raise Refused("snapshots are taken on Linux and other Unix systems only")
+    if install.vectors is None:
+        what = "a Qdrant server" if install.provider == "qdrant" else install.provider
+        raise Refused(
+            f"the vector store is {what}: this version takes snapshots of embedded Qdrant folders only"
+        )
+    for role, path in (("history", install.history.value), ("vectors", install.vectors.value)):
+        if seen_through(path, host)[0] is not None:
+            raise Refused(
+                f"{path} lies under another process's root: this version takes no snapshot there",
+                "by hand, with the agent running: mem0audit explain L104",
+            )
+        place = look_at(path, host)
+        if place.problem is not None:
+            raise CouldNotRead(f"{path}: {place.problem}")
+        if not place.exists:
+            other = "the log" if role == "history" else "the vector store"
+            raise CouldNotRead(
+                f"{path} is not there: without {other} there is no pair to take",
+                "where this install writes: mem0audit status",
+            )
+    where = _checked_folder(folder, install, host)
+    sources = _sources(install)
+    sizes = [_size(source.path) for source in sources]
+    total = sum(sizes)
+    if total > core.LARGEST_BYTES:
+        raise Refused(
+            f"the stores hold {total / 1e9:.1f} GB: this version copies up to {core.LARGEST_BYTES / 1e9:.0f} GB beside "
+            "a running agent, so that it never waits for long",
+            "with the agent stopped a plain copy of both is whole: cp -a",
+        )
+    needed = total + max(sizes, default=0) + SLACK_BYTES
+    if where.free_bytes is not None and where.free_bytes < needed:
+        raise Refused(
+            f"{folder}: {where.free_bytes:,} bytes are free, a snapshot needs {needed:,} while it is taken",
+            "name a folder with more room with --to",
+        )
+    held = holders([install.history.value, install.vectors.value], host)
+    return SnapshotPlan(
+        install=install,
+        folder=folder,
+        name=core.name_of(host.now),
+        sources=tuple((source.path, _target(source)) for source in sources),
+        size_bytes=total,
+        needed_bytes=needed,
+        free_bytes=where.free_bytes,
+        hold_s=pair.hold_bound(total),
+        place=where,
+        running=bool(held.holders) or not held.complete,
+    )
+
+
+def _checked_folder(folder: str, install: Install, host: Host) -> Place:
+    """The place of the folder for snapshots. Raises Refused."""
+    where = look_at(folder, host)
+    if where.problem is not None:
+        raise Refused(f"{folder}: {where.problem}", "name another folder with --to")
+    if where.exists and not Path(host.at(folder)).is_dir():
+        raise Refused(f"{folder}: is no folder", "name another one with --to")
+    if where.volatile:
+        raise Refused(
+            f"{folder} lies on a {where.filesystem}, in memory: a snapshot there is gone at the next reboot",
+            "name a folder on a disk with --to",
+        )
+    assert install.vectors is not None
+    store = resolved(install.vectors.value, host)
+    real = resolved(folder, host)
+    if real == store or real.startswith(store.rstrip("/") + "/"):
+        raise Refused(f"{folder} lies inside the vector store", "name a folder elsewhere with --to")
+    return where
+
+
+def _size(path: str) -> int:
+    try:
+        return Path(path).stat().st_size
+    except OSError:
+        return 0
+
+
+def _sources(install: Install) -> tuple[pair.Source, ...]:
+    """Every file of the pair. Raises CouldNotRead, Refused."""
+    assert install.vectors is not None
+    layout = EmbeddedStore(install.vectors.value).layout()
+    if layout.problem is not None:
+        raise CouldNotRead(f"{layout.path}: {layout.problem.detail}")
+    names = {info.name for info in layout.collections if info.has_folder}
+    found = [pair.Source("history", install.history.value, "history")]
+    for info in layout.collections:
+        if info.legacy or info.closed:
+            what = (
+                "is a storage.dbm of qdrant-client before 1.1.7" if info.legacy else "cannot be looked into"
+            )
+            raise Refused(f"{info.path}: {what}, so that there is no whole pair to take")
+        if info.has_folder:
+            found.append(_source(info, names))
+    return tuple(found)
+
+
+def _source(info: CollectionInfo, names: set[str]) -> pair.Source:
+    base = info.name[: -len(ENTITIES_SUFFIX)] if info.name.endswith(ENTITIES_SUFFIX) else ""
+    path = os.path.join(info.path, STORAGE)  # noqa: PTH118 - the path as the user wrote it
+    if base in names:
+        return pair.Source("entities", path, info.name, info.dims, base)
+    return pair.Source("memories", path, info.name, info.dims)
+
+
+def _target(source: pair.Source) -> str:
+    """Where a file lies in a snapshot."""
+    if source.role == "history":
+        return core.HISTORY
+    return f"{core.VECTORS}/collection/{source.name}/{STORAGE}"
+
+
+def create(
+    plan: SnapshotPlan,
+    host: Host,
+    *,
+    progress: Progress | None = None,
+    now: Callable[[], float] = time.time,
+) -> Taken:
+    """Takes the snapshot that was planned, beside the running agent.
+
+    Both stores are copied as of one instant, rebuilt without free pages, checked, audited as a pair and compared
+    with the live install, and then published by one rename. Raises Refused where another run works in the same
+    folder or a file cannot be copied safely, Failed where nothing was published.
+    """
+    say = progress or no_progress
+    started = time.monotonic()
+    folder = Path(plan.folder)
+    name = ""
+    try:
+        with files.snapshot_folder(folder):
+            removed = files.remove_unfinished(folder)
+            name = _free_name(folder, core.name_of(now()))
+            for attempt in range(1, ATTEMPTS + 1):
+                hidden = files.begin_snapshot(folder, name)
+                try:
+                    manifest = _take(plan.install, host, hidden, name, now, say, last=attempt == ATTEMPTS)
+                    if manifest is not None:
+                        say("publishing", None, None)
+                        files.publish_snapshot(hidden, folder / name)
+                        path = str(folder / name)
+                        return Taken(path, manifest, removed, time.monotonic() - started)
+                except BaseException:
+                    with suppress(OSError):
+                        files.abandon_snapshot(hidden)
+                    raise
+                files.abandon_snapshot(hidden)
+    except pair.CannotTake as problem:
+        _cannot(problem)
+    except (OSError, sqlite3.Error) as error:
+        if name and os.path.lexists(folder / name / core.MANIFEST):
+            # The rename is done, and after a power cut it may turn out not to be.
+            why = error.strerror if isinstance(error, OSError) else None
+            raise Failed(
+                f"{folder / name} was published, but its folder could not be written to the disk: "
+                f"{(why or 'failed').lower()}",
+                f"mem0audit snapshot verify {folder / name}",
+            ) from None
+        _failed(error, folder)
+    raise AssertionError("the last attempt takes what there is")
+
+
+def _free_name(folder: Path, name: str) -> str:
+    taken = set(snapshots.names(folder))
+    number = 1
+    wanted = name
+    while wanted in taken or os.path.lexists(folder / wanted):
+        number += 1
+        wanted = f"{name}-{number}"
+    return wanted
+
+
+def _cannot(problem: pair.CannotTake) -> NoReturn:
+    line = f"{problem.path}: {problem.detail}; nothing was taken"
+    if problem.kind == "hot":
+        raise Refused(
+            line, "start the agent once, which finishes or undoes it: mem0audit explain I203"
+        ) from None
+    if problem.kind == "damaged":
+        raise Failed(line, "what still reads: mem0audit explain I202") from None
+    if problem.kind in ("busy", "gone"):
+        raise Failed(line, "try again at a quieter minute") from None
+    raise CouldNotRead(line) from None
+
+
+def _failed(error: OSError | sqlite3.Error, folder: Path) -> NoReturn:
+    what = error.strerror if isinstance(error, OSError) else None
+    if isinstance(error, sqlite3.Error):
+        text = str(error)
+        full = "full" in text
+        what = "No space left on device" if full else f"SQLite: {type(error).__name__}"
+        if "malformed" in text:
+            what = "the store is damaged (mem0audit explain I202)"
+    raise Failed(
+        f"{folder}: {(what or 'failed').lower() if isinstance(error, OSError) else what}; "
+        "no snapshot was taken, earlier ones are as they were",
+        "the same command begins again and removes what this one left",
+    ) from None
+
+
+def _take(
+    install: Install,
+    host: Host,
+    hidden: Path,
+    name: str,
+    now: Callable[[], float],
+    say: Progress,
+    *,
+    last: bool,
+) -> Manifest | None:
+    """Fills the hidden folder; None where the pair differs from the live stores and can be tried again."""
+    sources = _sources(install)
+    assert install.vectors is not None
+    say("copying both stores", None, None)
+    meta = os.path.join(install.vectors.value, "meta.json")  # noqa: PTH118
+    taken = pair.take_pair(sources, meta, hidden / "raw", now=now)
+    at = now()
+    if {s.path for s in _sources(install)} != {s.path for s in sources} and not last:
+        return None  # a collection came or went meanwhile
+    say("rebuilding the copies", None, None)
+    for copied in taken.files:
+        target = hidden / _target(copied.source)
+        files.rebuild_database(copied.raw, target)
+        wrong = snapshots.integrity(target)
+        if wrong:
+            raise pair.CannotTake(
+                copied.source.path, "damaged", f"its copy fails integrity_check: {wrong[0]}"
+            )
+    if taken.meta is not None:
+        files.write_new(hidden / core.META, taken.meta)
+    else:
+        files.make_folders(hidden / core.VECTORS)
+    say("auditing the pair", None, None)
+    held = holders([install.history.value, install.vectors.value], host)
+    agent = whose_mem0(install, held.holders, host)
+    agent = Agent(None, agent.mem0_version, agent.client_version, "manifest")
+    created_at = shown(at)
+    reading = look_at_copy(_of_copy(install, hidden), agent, _instant(created_at), say)
+    found = _findings(reading)
+    why = taken.unsettled_why
+    # What a text is (C) changes with every write; that the stores disagree does not.
+    faults = {_key(f) for f in found if f.severity > Severity.INFO and f.code[0] != "C"}
+    if faults:
+        say("comparing with the live stores", None, None)
+        live = look(install, host, say)
+        extra = faults - {_key(f) for f in _findings(replace(live, elsewhere={}))}
+        if extra and not last:
+            return None
+        if extra:
+            counts = Counter(code for code, _, _ in extra)
+            listed = ", ".join(f"{code} {count}" for code, count in sorted(counts.items()))
+            why = why or f"the pair has findings that the live stores do not have: {listed}"
+    files.sync_tree(hidden)
+    manifest = _manifest(install, host, hidden, name, created_at, agent, reading, found, taken, why)
+    text = core.manifest_text(manifest).encode("ascii")
+    files.write_new(hidden / core.MANIFEST, text)
+    files.write_new(hidden / core.CHECKSUM, core.checksum_text(text).encode("ascii"))
+    return manifest
+
+
+def _instant(text: str) -> float:
+    """The instant that a manifest's time names."""
+    return instant(text) or 0.0
+
+
+def _of_copy(install: Install, folder: Path) -> Install:
+    """The same install with the paths of its copy."""
+    return replace(
+        install,
+        history=Origin(str(folder / core.HISTORY), "the snapshot"),
+        vectors=Origin(str(folder / core.VECTORS), "the snapshot"),
+    )
+
+
+def _findings(reading: Reading) -> list[Finding]:
+    with no_collector():
+        return judge(reading, [code for code in RULES if code[0] in GROUPS])[0]
+
+
+def _key(finding: Finding) -> Key:
+    return finding.code, finding.memory_id, finding.subject
+
+
+def _counted(found: Sequence[Finding]) -> dict[str, int]:
+    return dict(sorted(Counter(f.code for f in found).items()))
+
+
+def _counts(reading: Reading) -> dict[str, int | None]:
+    return {
+        "memories": reading.memory_count,
+        "entities": reading.entity_count,
+        "changes": None if reading.timeline is None else len(reading.timeline.rowids),
+        "live": reading.log_live_count,
+    }
+
+
+def _digests(reading: Reading) -> tuple[str, str]:
+    """Of the points and of the history rows; "" where the log does not read."""
+    points = core.points_digest((c.info.name, c.read.rows) for c in reading.collections)
+    state, digest = read_rows(reading.history_path, core.HistoryDigest)
+    return points, digest.hexdigest() if digest is not None and state.problem is None else ""
+
+
+def _manifest(
+    install: Install,
+    host: Host,
+    hidden: Path,
+    name: str,
+    created_at: str,
+    agent: Agent,
+    reading: Reading,
+    found: Sequence[Finding],
+    taken: pair.Pair,
+    why: str | None,
+) -> Manifest:
+    assert install.vectors is not None
+    listed = []
+    for copied in taken.files:
+        path = _target(copied.source)
+        size, sha = snapshots.digest(hidden / path)
+        collection = None if copied.source.role == "history" else copied.source.name
+        listed.append(
+            SnapshotFile(path, size, sha, copied.source.path, collection, copied.journal_mode, copied.way)
+        )
+    if taken.meta is not None:
+        size, sha = snapshots.digest(hidden / core.META)
+        listed.append(
+            SnapshotFile(core.META, size, sha, f"{install.vectors.value}/meta.json", None, None, "bytes")
+        )
+    points, history = _digests(reading)
+    return Manifest(
+        name=name,
+        created_at=created_at,
+        history=install.history,
+        vectors=install.vectors,
+        collection=reading.install.collection,
+        mem0_dir=install.mem0_dir,
+        hostname=platform.node(),
+        filesystems={
+            "history": look_at(install.history.value, host).filesystem,
+            "vectors": look_at(install.vectors.value, host).filesystem,
+        },
+        versions={
+            "mem0audit": __version__,
+            "mem0ai": agent.mem0_version,
+            "qdrant-client": agent.client_version,
+            "sqlite": sqlite3.sqlite_version,
+        },
+        files=tuple(sorted(listed, key=lambda file: file.path)),
+        counts=_counts(reading),
+        points_digest=points,
+        history_digest=history,
+        findings=_counted(found),
+        settled=why is None,
+        unsettled_why=why,
+        tries=taken.tries,
+        longest_hold_s=round(taken.longest_hold_s, 4),
+    )
+
+
+# --- List and show -------------------------------------------------------------------------------
+
+
+def list_snapshots(folder: str) -> tuple[Listed, ...]:
+    """The snapshots in a folder, newest first, by their manifests alone. Raises CouldNotRead."""
+    where = Path(folder)
+    try:
+        found = snapshots.names(where)
+    except FileNotFoundError:
+        raise CouldNotRead(f"{folder}: there is no such folder") from None
+    except OSError as error:
+        raise CouldNotRead(f"{folder}: {(error.strerror or 'cannot be read').lower()}") from None
+    return tuple(_listed(where / name) for name in reversed(found))
+
+
+def _listed(path: Path) -> Listed:
+    manifest, problems = _read_manifest(path)
+    if problems:
+        return Listed(path.name, str(path), None, f"{problems[0].path} {problems[0].detail}")
+    return Listed(path.name, str(path), manifest)
+
+
+def show_snapshot(folder: str | None, name: str) -> Listed:
+    """One snapshot, by name in the folder or by its path. Raises CouldNotRead where there is none or its
+    manifest does not read."""
+    found = _listed(_one(folder, name))
+    if found.manifest is None:
+        raise CouldNotRead(f"{found.path}: {found.problem}", f"mem0audit snapshot verify {found.path}")
+    return found
+
+
+def _one(folder: str | None, name: str) -> Path:
+    path = Path(name)
+    if "/" not in name and folder is not None and (core.NAME.fullmatch(name) or not path.is_dir()):
+        path = Path(folder, name)
+    if not path.is_dir():
+        raise CouldNotRead(f"{path}: there is no such snapshot", "all of them: mem0audit snapshot list")
+    return path
+
+
+# --- Verify --------------------------------------------------------------------------------------
+
+
+def find_snapshots(folder: str | None, name: str | None) -> tuple[str, ...]:
+    """The paths of the snapshots that are meant: one by its name or path, or all that lie in a folder.
+
+    Raises CouldNotRead, and says of a folder without any what it is.
+    """
+    if name is not None:
+        path = _one(folder, name)
+        if os.path.lexists(path / core.MANIFEST) or core.NAME.fullmatch(path.name):
+            return (str(path),)
+    else:
+        assert folder is not None
+        path = Path(folder)
+    try:
+        found = snapshots.names(path)
+    except OSError as error:
+        raise CouldNotRead(f"{path}: {(error.strerror or 'cannot be read').lower()}") from None
+    if not found:
+        raise CouldNotRead(f"{path}: {_what_it_is(path)}")
+    return tuple(str(path / one) for one in found)
+
+
+def _what_it_is(path: Path) -> str:
+    """A folder that is no snapshot of ours and holds none, in a few words."""
+    history = any(path.glob(core.HISTORY)) or any(path.glob(f"*/{core.HISTORY}"))
+    vectors = any(path.glob("meta.json")) or any(path.glob("*/meta.json"))
+    if history and vectors:
+        return "holds a log and a Qdrant folder and no manifest: a copy, and no snapshot of mem0audit's"
+    if vectors:
+        return "holds a Qdrant folder without a log, and is no snapshot of mem0audit's"
+    if history:
+        return "holds a log without a Qdrant folder, and is no snapshot of mem0audit's"
+    return "no snapshot lies there"
+
+
+def verify(path: str, depth: Depth = "default", progress: Progress | None = None) -> Verdict:
+    """Whether a snapshot holds what its manifest says. Changes nothing.
+
+    "quick" looks at the manifest's checksum, names and sizes; "default" at every byte (SHA-256), SQLite's
+    integrity_check, and both stores as a pair: counts, digests and findings; "deep" besides puts both into a
+    scratch folder as a restore would, opens them in the journal mode they had, and audits them there. Raises
+    CouldNotRead where the folder itself cannot be read.
+    """
+    say = progress or no_progress
+    started = time.monotonic()
+    folder = Path(path)
+    manifest, problems = _read_manifest(folder)
+    try:
+        sizes, odd = snapshots.tree(folder)
+    except OSError as error:
+        raise CouldNotRead(f"{path}: {(error.strerror or 'cannot be read').lower()}") from None
+    problems += [SnapshotProblem(name, detail) for name, detail in sorted(odd.items())]
+    not_checked: list[NotChecked] = []
+    findings: dict[str, int] = {}
+    if manifest is not None:
+        problems += _names_and_sizes(manifest, sizes, folder.name)
+        if depth != "quick":
+            problems += _bytes(manifest, folder, sizes, say)
+            if problems:
+                why = "the files are not those of the manifest"
+                not_checked.append(NotChecked("both stores as a pair", why))
+            else:
+                say("reading the pair", None, None)
+                findings = _compare(manifest, folder, problems, say)
+        if depth == "deep" and not problems:
+            _restored(manifest, folder, problems, not_checked, say)
+    else:
+        not_checked.append(NotChecked("the files", "without a manifest it is not known what they should be"))
+    return Verdict(
+        name=folder.name,
+        path=path,
+        depth=depth,
+        manifest=manifest,
+        problems=tuple(problems),
+        not_checked=tuple(not_checked),
+        seconds=time.monotonic() - started,
+        findings=findings,
+    )
+
+
+def _small(folder: Path, name: str) -> bytes | SnapshotProblem:
+    try:
+        return snapshots.small_file(folder / name)
+    except FileNotFoundError:
+        return SnapshotProblem(name, "is missing")
+    except OSError as error:
+        detail = "is a link" if error.errno == errno.ELOOP else (error.strerror or "cannot be read").lower()
+        return SnapshotProblem(name, detail)
+    except ValueError as error:
+        return SnapshotProblem(name, str(error))
+
+
+def _read_manifest(folder: Path) -> tuple[Manifest | None, list[SnapshotProblem]]:
+    """The manifest, None where it does not read; and what is wrong with it or its checksum."""
+    found = {name: _small(folder, name) for name in (core.MANIFEST, core.CHECKSUM)}
+    problems = [one for one in found.values() if isinstance(one, SnapshotProblem)]
+    data = {name: one for name, one in found.items() if isinstance(one, bytes)}
+    text = data.get(core.MANIFEST)
+    if text is None:
+        return None, problems
+    checksum = data.get(core.CHECKSUM)
+    if checksum is not None and checksum != core.checksum_text(text).encode("ascii"):
+        problems.append(SnapshotProblem(core.MANIFEST, f"is not the one that {core.CHECKSUM} was made of"))
+    try:
+        return core.parse_manifest(text), problems
+    except NotAManifest as error:
+        problems.append(SnapshotProblem(core.MANIFEST, str(error)))
+        return None, problems
+
+
+def _names_and_sizes(manifest: Manifest, sizes: dict[str, int], name: str) -> list[SnapshotProblem]:
+    problems = []
+    if core.NAME.fullmatch(name) and name != manifest.name:
+        problems.append(SnapshotProblem(core.MANIFEST, f"is that of {manifest.name}"))
+    listed = {file.path: file for file in manifest.files}
+    for path, file in listed.items():
+        if path not in sizes:
+            problems.append(SnapshotProblem(path, "is missing"))
+        elif sizes[path] != file.size_bytes:
+            detail = f"has {sizes[path]:,} bytes, not {file.size_bytes:,}"
+            problems.append(SnapshotProblem(path, detail))
+    own = (core.MANIFEST, core.CHECKSUM)
+    others = sorted(set(sizes) - set(listed) - set(own))
+    problems += [SnapshotProblem(path, "is not in the manifest") for path in others]
+    if core.HISTORY not in listed:
+        problems.append(SnapshotProblem(core.MANIFEST, "lists no log"))
+    return problems
+
+
+def _bytes(manifest: Manifest, folder: Path, sizes: dict[str, int], say: Progress) -> list[SnapshotProblem]:
+    problems = []
+    for number, file in enumerate(manifest.files):
+        if sizes.get(file.path) != file.size_bytes:
+            continue  # said already
+        say("checking every byte", number, len(manifest.files))
+        path = folder / file.path
+        try:
+            if snapshots.digest(path)[1] != file.sha256:
+                problems.append(SnapshotProblem(file.path, "its bytes are not those that were written"))
+                continue
+        except OSError as error:
+            detail = (error.strerror or "cannot be read").lower()
+            problems.append(SnapshotProblem(file.path, detail))
+            continue
+        if file.journal_mode is not None:
+            wrong = snapshots.integrity(path)
+            if wrong:
+                problems.append(SnapshotProblem(file.path, f"fails integrity_check: {wrong[0]}"))
+    return problems
+
+
+def _compare(
+    manifest: Manifest, folder: Path, problems: list[SnapshotProblem], say: Progress
+) -> dict[str, int]:
+    """The pair in a folder against the manifest's counts, digests and findings; adds what differs."""
+    reading = look_at_copy(_install_of(manifest, folder), _agent_of(manifest), manifest.taken_at, say)
+    for what, count in _counts(reading).items():
+        if manifest.counts.get(what) != count:
+            detail = f"says {manifest.counts.get(what)} {what}, the stores hold {count}"
+            problems.append(SnapshotProblem(core.MANIFEST, detail))
+    points, history = _digests(reading)
+    if points != manifest.points_digest:
+        problems.append(SnapshotProblem(core.VECTORS, "its points are not those that were counted"))
+    if history != manifest.history_digest:
+        problems.append(SnapshotProblem(core.HISTORY, "its rows are not those that were counted"))
+    findings = _counted(_findings(reading))
+    if manifest.versions.get("mem0audit") == __version__ and findings != manifest.findings:
+        # Another version may have other rules.
+        problems.append(SnapshotProblem(core.MANIFEST, "says other findings than the pair has"))
+    return findings
+
+
+def _install_of(manifest: Manifest, folder: Path) -> Install:
+    return Install(
+        history=Origin(str(folder / core.HISTORY), "the snapshot"),
+        vectors=Origin(str(folder / core.VECTORS), "the snapshot"),
+        collection=manifest.collection,
+        mem0_dir=manifest.mem0_dir,
+    )
+
+
+def _agent_of(manifest: Manifest) -> Agent:
+    versions = manifest.versions
+    return Agent(None, versions.get("mem0ai"), versions.get("qdrant-client"), "manifest")
+
+
+def _restored(
+    manifest: Manifest,
+    folder: Path,
+    problems: list[SnapshotProblem],
+    not_checked: list[NotChecked],
+    say: Progress,
+) -> None:
+    """Both stores put into a scratch folder as a restore would, and audited there."""
+    try:
+        with files.scratch_folder() as scratch:
+            for file in manifest.files:
+                say("copying into a scratch folder", None, None)
+                target = scratch / file.path
+                files.make_folders(target.parent)
+                files.copy_into(str(folder / file.path), target)
+                if file.journal_mode is not None:
+                    mode = files.set_journal_mode(target, file.journal_mode)
+                    if (mode == "wal") != (file.journal_mode == "wal"):
+                        detail = f"cannot be given its journal mode again ({file.journal_mode})"
+                        problems.append(SnapshotProblem(file.path, detail))
+            say("auditing it there", None, None)
+            _compare(manifest, scratch, problems, say)
+    except (OSError, sqlite3.Error) as error:
+        what = error.strerror if isinstance(error, OSError) else type(error).__name__
+        not_checked.append(NotChecked("the restored pair", f"the scratch folder: {what}".lower()))

@@ -1,0 +1,169 @@
+"""What `snapshot` prints for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from mem0audit.core.catalogue import CATALOGUE
+from mem0audit.core.model import Severity
+from mem0audit.core.snapshot import Listed, Manifest, SnapshotPlan, Taken, Verdict
+from mem0audit.core.times import age
+from mem0audit.report.escape import escape, shell_word
+from mem0audit.report.screen import Screen, table
+from mem0audit.report.words import memories, plural, seconds, size
+
+
+def plan_text(plan: SnapshotPlan, screen: Screen) -> str:
+    """What `snapshot create` would do."""
+    lines = [f"This would take {escape(plan.folder)}/{plan.name}, and has changed nothing.", ""]
+    lines += table([[escape(source), "->", escape(target)] for source, target in plan.sources], indent=1)
+    free = "not known" if plan.free_bytes is None else size(plan.free_bytes)
+    wait = f"An agent that writes meanwhile waits {seconds(plan.hold_s)} at most."
+    lines += [
+        "",
+        f"Both stores: {size(plan.size_bytes)}. Needed: {size(plan.needed_bytes)}. Free: {free}.",
+        wait,
+    ]
+    lines += [f"To take it:   {screen.command('snapshot create', '--to', plan.folder)}"]
+    return "\n".join(lines) + "\n"
+
+
+def taken_text(taken: Taken, screen: Screen) -> str:
+    """What `snapshot create` did: the answer, where it is, how to check it."""
+    manifest = taken.manifest
+    lines = [f"{escape(taken.path)}   {size(manifest.size_bytes)}"]
+    lines += screen.wrap(f"{_holds(manifest)}, as of {manifest.created_at}. {_waited(manifest)}")
+    lines += _settled(manifest, screen)
+    lines += _faults(manifest.findings, screen)
+    if taken.removed:
+        lines += screen.wrap(
+            f"Removed what {plural(len(taken.removed), 'run')} before it left unfinished: "
+            f"{', '.join(taken.removed)}."
+        )
+    lines.append(f"Check it:   {screen.program} snapshot verify {shell_word(taken.path)}")
+    return "\n".join(lines) + "\n"
+
+
+def _holds(manifest: Manifest) -> str:
+    counts = manifest.counts
+    parts = []
+    for what, word in (("memories", memories), ("entities", _entities), ("changes", _changes)):
+        count = counts.get(what)
+        if count is None:
+            parts.append(f"{what} not counted")
+        elif count or what != "entities":
+            parts.append(word(count))
+    return ", ".join(parts)
+
+
+def _entities(count: int) -> str:
+    return plural(count, "entity", "entities")
+
+
+def _changes(count: int) -> str:
+    return plural(count, "change")
+
+
+def _waited(manifest: Manifest) -> str:
+    if all(file.journal_mode != "rollback" for file in manifest.files):
+        return "In write-ahead logging mode no agent waits for it."
+    return f"An agent writing meanwhile waited {seconds(manifest.longest_hold_s)} at most."
+
+
+def _settled(manifest: Manifest, screen: Screen) -> list[str]:
+    if manifest.settled:
+        return ["Settled: no write of mem0's was in flight between the two stores."]
+    return screen.wrap(
+        f"NOT SETTLED: {manifest.unsettled_why}. The agent never held still, so single differences between the "
+        "two stores may be this copy's own. Take another at a quieter minute."
+    )
+
+
+def _faults(findings: Mapping[str, int], screen: Screen) -> list[str]:
+    faults = [
+        f"{code} {CATALOGUE[code].name} {count:,}" if code in CATALOGUE else f"{code} {count:,}"
+        for code, count in findings.items()
+        if code not in CATALOGUE or CATALOGUE[code].severity > Severity.INFO
+    ]
+    if not faults:
+        return []
+    return screen.wrap(f"Copied as they are, with the install's own faults: {', '.join(faults)}.")
+
+
+def list_text(folder: str, listed: Sequence[Listed], now: float, screen: Screen) -> str:
+    """One line a snapshot, the newest first. `now` is in seconds since 1970."""
+    if not listed:
+        lines = [f"No snapshot in {escape(folder)}."]
+        lines.append(f"To take one:   {screen.program} snapshot create --to {shell_word(folder)}")
+        return "\n".join(lines) + "\n"
+    rows = []
+    for one in listed:
+        if one.manifest is None:
+            rows.append([one.name, "", "", "", f"NOT READABLE: {escape(one.problem or '')}"])
+            continue
+        manifest = one.manifest
+        state = "settled" if manifest.settled else "not settled"
+        how_old = f"{age(max(now - manifest.taken_at, 0.0))} old"
+        rows.append([one.name, how_old, size(manifest.size_bytes), _holds(manifest), state])
+    return "\n".join(table(rows, right=(2,))) + "\n"
+
+
+def show_text(one: Listed, now: float, screen: Screen) -> str:
+    """Everything a manifest says."""
+    manifest = one.manifest
+    assert manifest is not None
+    lines = [screen.bold(escape(one.path))]
+    how_old = age(max(now - manifest.taken_at, 0.0))
+    rows = [
+        ["taken", f"{manifest.created_at}, {how_old} ago, on {escape(manifest.hostname)}"],
+        ["holds", f"{_holds(manifest)}; {size(manifest.size_bytes)}"],
+        ["history", f"{escape(manifest.history.value)}  from {escape(manifest.history.decided_by)}"],
+        ["vectors", f"{escape(manifest.vectors.value)}  from {escape(manifest.vectors.decided_by)}"],
+        ["collection", escape(manifest.collection.value)],
+        [
+            "written by",
+            ", ".join(f"{escape(k)} {escape(v or 'not known')}" for k, v in manifest.versions.items()),
+        ],
+        ["points", manifest.points_digest],
+        ["rows", manifest.history_digest or "the log could not be read"],
+        ["tries", f"{manifest.tries}, the longest of {seconds(manifest.longest_hold_s)}"],
+    ]
+    lines += table(rows)
+    lines += ["", *_settled(manifest, screen), *_faults(manifest.findings, screen), ""]
+    lines += table(
+        [
+            [escape(f.path), size(f.size_bytes), f.journal_mode or "", escape(f.way), f.sha256]
+            for f in manifest.files
+        ],
+        right=(1,),
+    )
+    lines += ["", f"Check it:   {screen.program} snapshot verify {shell_word(one.path)}"]
+    return "\n".join(lines) + "\n"
+
+
+_DEPTHS = {
+    "quick": "names, sizes and the manifest's checksum, no more",
+    "default": "every byte, integrity_check, both stores as a pair",
+    "deep": "every byte, integrity_check, both stores as a pair, and again where they were put back",
+}
+
+
+def verify_text(verdicts: Sequence[Verdict], screen: Screen) -> str:
+    """Each snapshot: good, or what is wrong with which file."""
+    lines: list[str] = []
+    for one in verdicts:
+        if one.good and one.manifest is not None:
+            lines.append(f"{escape(one.name)}  good  {_holds(one.manifest)}")
+            if not one.manifest.settled:
+                lines += screen.wrap(f"not settled: {one.manifest.unsettled_why}", indent=2, hanging=4)
+            continue
+        lines.append(
+            f"{escape(one.path)}  " + screen.alarm("NOT GOOD" if one.problems else "not checked whole")
+        )
+        for problem in one.problems:
+            lines += screen.wrap(f"{problem.path}: {problem.detail}", indent=2, hanging=4)
+        for gap in one.not_checked:
+            lines += screen.wrap(f"not checked: {gap.what}: {gap.why}", indent=2, hanging=4)
+    if all(one.good for one in verdicts):
+        lines += screen.wrap(f"Checked: {_DEPTHS[verdicts[0].depth]}.")
+    return "\n".join(lines) + "\n"
