@@ -159,10 +159,9 @@ def _command(candidate: Candidate, others: tuple[Candidate, ...], install: Insta
     """Audits the candidate with its other half: one found in the same way, else the install's own."""
     if re.match(rf"{re.escape(host.proc)}/\d+/fd/", candidate.path):
         return None  # deleted: what is left cannot be audited as a store, only copied out
-    other = next(
-        (one.path for one in others if one.kind != candidate.kind and one.found_by == candidate.found_by),
-        None,
-    )
+    halves = [o.path for o in others if o.kind != candidate.kind and _way(o) == _way(candidate)]
+    # A process may have several stores open: those that lie together belong together.
+    other = max(halves, key=lambda path: len(os.path.commonpath([path, candidate.path])), default=None)
     own = install.vectors if candidate.kind == "history" else install.history
     other = other or (own.value if own is not None else None)
     pair = {candidate.kind: candidate.path}

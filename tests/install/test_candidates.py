@@ -212,3 +212,22 @@ def test_what_this_user_cannot_read_needs_sudo(mode: int, first: str) -> None:
             check=True, capture_output=True, text=True,
         ).stdout  # fmt: skip
     assert out == f"{first} --history {folder}/history.db --qdrant-path /tmp/qdrant\n"
+
+
+def test_halves_that_lie_together_are_paired(tmp_path: Path, host: Host, running: Running) -> None:
+    """One process with two stores open: each log is named with the vectors beside it."""
+    for name in ("one", "two"):
+        (tmp_path / name / "qdrant" / "collection" / "mem0").mkdir(parents=True)
+    holding = (
+        "import sqlite3, sys, time\n"
+        "files = [f'{sys.argv[1]}/{n}/{f}' for n in ('one', 'two')"
+        " for f in ('history.db', 'qdrant/collection/mem0/storage.sqlite')]\n"
+        "open_ones = [sqlite3.connect(f) for f in files]\n"
+        "[c.execute('create table t (x)') for c in open_ones]\n"
+        "print('ready', flush=True); sys.stdin.read()"
+    )
+    running(holding, str(tmp_path))
+    found = {c.path: c.command or "" for c in find_candidates(locate(Flags(), host), host)}
+    for name in ("one", "two"):
+        command = found[str(tmp_path / name / "history.db")]
+        assert f"--qdrant-path {tmp_path / name / 'qdrant'}" in command, command
