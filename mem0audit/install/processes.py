@@ -238,6 +238,8 @@ def pids(host: Host) -> Iterator[int]:
 
 def _open_files(host: Host, hidden: _Hidden, wanted: Callable[[str], bool]) -> Iterator[_Open]:
     for pid in pids(host):
+        if _is_one_of_us(pid, host):
+            continue
         try:
             numbers = os.listdir(f"{host.proc}/{pid}/fd")
         except PermissionError:
@@ -256,6 +258,12 @@ def _open_files(host: Host, hidden: _Hidden, wanted: Callable[[str], bool]) -> I
             path = path.removesuffix(_DELETED)
             if wanted(path):
                 yield _Open(pid, number, path, deleted)
+
+
+def _is_one_of_us(pid: int, host: Host) -> bool:
+    """Another run of this command: it reads a store, and is nobody's agent."""
+    words = arguments_of(pid, host)[:6]
+    return any(os.path.basename(word) == "mem0audit" for word in words)
 
 
 def _holder(pid: int, by_lock: bool, paths: Sequence[str], host: Host) -> Holder | None:

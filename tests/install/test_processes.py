@@ -332,3 +332,24 @@ def test_a_process_is_described_by_unit_container_or_command(made_host: Host) ->
     config.write_text('{"ID":"x","Name":"/mem0-agent"}')
     assert described(8, made_host) == "pid 8 (container mem0-agent)"
     assert described(9, made_host) == "pid 9 (/usr/bin/python3)"
+
+
+def test_another_run_of_this_command_is_no_holder(tmp_path: Path, host: Host, running: Running) -> None:
+    """Two audits at a time: neither is an agent, and neither offers the other's store as one."""
+    reading = (
+        "import sqlite3, sys\n"
+        "c = sqlite3.connect(sys.argv[1]); c.execute('create table if not exists t (x)')\n"
+        "print('ready', flush=True); sys.stdin.read()\n"
+    )
+    become = "import os, sys; os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    for name, expected in (("mem0audit", False), ("agent", True)):
+        folder = tmp_path / f"store-of-{name}"
+        storage = folder / "collection/mem0/storage.sqlite"
+        storage.parent.mkdir(parents=True)
+        program = tmp_path / name
+        program.write_text(reading)
+        child = running(become, str(program), str(storage))
+        found = {candidate.path for candidate in stores_held(host)}
+        assert (str(folder) in found) is expected
+        held = {holder.pid for holder in holders([str(folder)], host).holders}
+        assert (child.pid in held) is expected
