@@ -262,8 +262,7 @@ def _open_files(host: Host, hidden: _Hidden, wanted: Callable[[str], bool]) -> I
 
 def _is_one_of_us(pid: int, host: Host) -> bool:
     """Another run of this command: it reads a store, and is nobody's agent."""
-    words = arguments_of(pid, host)[:6]
-    return any(os.path.basename(word) == "mem0audit" for word in words)
+    return any(os.path.basename(word) == "mem0audit" for word in _program(pid, host))
 
 
 def _holder(pid: int, by_lock: bool, paths: Sequence[str], host: Host) -> Holder | None:
@@ -290,14 +289,20 @@ def _holder(pid: int, by_lock: bool, paths: Sequence[str], host: Host) -> Holder
     )
 
 
-def _command(pid: int, host: Host) -> str:
-    """What a process runs: its program and the script or module. The rest may hold a key and is left out."""
+def _program(pid: int, host: Host) -> list[str]:
+    """What a process runs: its program, options before the script, and the script or module; no later word."""
     words = list(arguments_of(pid, host)) or [read_text(f"{host.proc}/{pid}/comm").strip()]
     last = 1
     while last < len(words) and words[last].startswith("-") and words[last] not in ("-c", "-m"):
         last += 1
     last += words[last : last + 1] == ["-m"]
-    shown = [words[0], *(word for word in words[1 : last + 1] if "=" not in word)]
+    return words[: last + 1]
+
+
+def _command(pid: int, host: Host) -> str:
+    """The program of a process for people. Words with a value may hold a key, and are left out."""
+    first, *rest = _program(pid, host)
+    shown = [first, *(word for word in rest if "=" not in word)]
     text = " ".join(word if word.isprintable() else repr(word) for word in shown)
     return text if len(text) <= _COMMAND_LENGTH else text[:_COMMAND_LENGTH] + "…"
 

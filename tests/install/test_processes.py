@@ -342,13 +342,14 @@ def test_another_run_of_this_command_is_no_holder(tmp_path: Path, host: Host, ru
         "print('ready', flush=True); sys.stdin.read()\n"
     )
     become = "import os, sys; os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
-    for name, expected in (("mem0audit", False), ("agent", True)):
+    # an agent that only names us among its arguments is an agent
+    for name, words, expected in (("mem0audit", (), False), ("agent", ("/srv/mem0audit",), True)):
         folder = tmp_path / f"store-of-{name}"
         storage = folder / "collection/mem0/storage.sqlite"
         storage.parent.mkdir(parents=True)
         program = tmp_path / name
         program.write_text(reading)
-        child = running(become, str(program), str(storage))
+        child = running(become, str(program), str(storage), *words)
         found = {candidate.path for candidate in stores_held(host)}
         assert (str(folder) in found) is expected
         held = {holder.pid for holder in holders([str(folder)], host).holders}
