@@ -17,7 +17,6 @@ from typing import Any
 
 Version = tuple[int, ...]
 
-NEWEST_MEASURED_MEM0 = "2.2.1"
 NEWEST_MEASURED_CLIENT = "1.20.0"
 
 _RELEASE = re.compile(r"\s*v?(\d+(?:\.\d+)*)", re.ASCII | re.IGNORECASE)
@@ -78,40 +77,12 @@ def bulk_delete_stops_at_100(mem0: str | None) -> bool | None:
     return _between(mem0, (0, 0, 0), (2, 0, 14))
 
 
-def none_event_touches_payload(mem0: str | None) -> bool | None:
-    """Whether a NONE event with agent_id or run_id changes a payload without a row: 1.0.9 to 1.0.11.
-
-    It writes updated_at, agent_id and run_id. Run; in 1.0.0 to 1.0.8 the same call fails and changes
-    nothing, 2.0.0 has no such events.
-    """
-    return _between(mem0, (1, 0, 9), (1, 0, 11))
-
-
 def trims_owner_ids(mem0: str | None) -> bool | None:
     """Whether add, get_all and search trim owner ids and refuse blanks inside them: from 2.0.0.
 
-    `_validate_and_trim_entity_id` in `memory/main.py`; `delete_all` calls it from 2.0.10 only
-    (`delete_all_trims_owner_ids`).
+    `_validate_and_trim_entity_id` in `memory/main.py`; `delete_all` calls it from 2.0.10 only.
     """
     return _between(mem0, (2, 0, 0))
-
-
-def delete_all_trims_owner_ids(mem0: str | None) -> bool | None:
-    """Whether `delete_all` trims owner ids too: from 2.0.10.
-
-    From there on no call can name an id stored with blanks around it, and the deletion reports
-    success. Before it, `delete_all` with the exact id still finds it.
-    """
-    return _between(mem0, (2, 0, 10))
-
-
-def turns_owner_ids_into_text(mem0: str | None) -> bool | None:
-    """Whether an owner id that is no text is turned into text first: from 2.0.12.
-
-    So `delete_all(user_id=5)` asks for "5" and leaves a memory stored under the number 5 by 1.x. From
-    2.0.0 to 2.0.11 the same call fails with an AttributeError, except `delete_all` up to 2.0.9.
-    """
-    return _between(mem0, (2, 0, 12))
 
 
 def reaches_owner(mem0: str | None, owner: Any) -> bool | None:
@@ -138,68 +109,6 @@ def phantom_add(mem0: str | None) -> bool | None:
     of the wrong length on 2.0.6, 2.2.0 and 2.2.1.
     """
     return _between(mem0, (2, 0, 0), (2, 2, 0))
-
-
-def hash_kept_on_update(mem0: str | None) -> bool | None:
-    """Whether `update` keeps the hash of the text before it: 0.0.16 to 0.1.29.
-
-    A payload hash that is not the MD5 of its text is ordinary for memories updated by these.
-    """
-    return _between(mem0, (0, 0, 16), (0, 1, 29))
-
-
-def migration_hangs(mem0: str | None) -> bool | None:
-    """Whether `Memory()` never returns on a history of mem0 0.1.99 or older: 0.1.100 to 0.1.106.
-
-    The migration takes a lock twice. Killed, it leaves all rows in `history_old` and no `history`; the
-    next start, by any version, begins an empty one. Run with 0.1.100 and 0.1.106; 0.1.107 migrates.
-    """
-    return _between(mem0, (0, 1, 100), (0, 1, 106))
-
-
-def writes_messages(mem0: str | None) -> bool | None:
-    """Whether mem0 keeps the last 10 chat messages of each session scope in history.db: from 2.0.0."""
-    return _between(mem0, (2, 0, 0))
-
-
-def writes_entities(mem0: str | None) -> bool | None:
-    """Whether mem0 keeps `<collection>_entities`: from 2.0.0, where spaCy and its model are there."""
-    return _between(mem0, (2, 0, 0))
-
-
-def star_deletes_everyone(mem0: str | None) -> bool | None:
-    """Whether `delete_all(user_id="*")` deletes every user's memories: from 1.0.8.
-
-    The Qdrant filter leaves "*" out. Run with 1.0.8, 1.0.11, 2.0.6, 2.2.1 (all gone), 1.0.7 (none).
-    """
-    return _between(mem0, (1, 0, 8))
-
-
-def update_drops_metadata(mem0: str | None) -> bool | None:
-    """Whether `update` loses the caller's own payload keys: to 2.0.6.
-
-    The payload was built anew from mem0's own keys; from 2.0.7 the old one is kept.
-    """
-    return _between(mem0, (0, 0, 0), (2, 0, 6))
-
-
-def update_moves_owner(mem0: str | None) -> bool | None:
-    """Whether `update(metadata={"user_id": …})` moves a memory to another owner: 1.0.8 to 2.0.12.
-
-    History shows an UPDATE with unchanged text, and no owner. Run with 1.0.8, 1.0.11, 2.0.0, 2.0.6 and
-    2.0.12 (moved) and 2.0.13 (ignored).
-    """
-    return _between(mem0, (1, 0, 8), (2, 0, 12))
-
-
-def reset_keeps_messages(mem0: str | None) -> bool | None:
-    """Whether `reset()` leaves the chat messages in history.db: 2.0.0 to 2.0.7. Run to 2.0.8."""
-    return _between(mem0, (2, 0, 0), (2, 0, 7))
-
-
-def hides_expired(mem0: str | None) -> bool | None:
-    """Whether mem0 hides memories past their `expiration_date`: from 2.0.10. No version deletes them."""
-    return _between(mem0, (2, 0, 10))
 
 
 # --- qdrant-client, local mode ------------------------------------------------------------------

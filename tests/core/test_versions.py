@@ -44,20 +44,8 @@ def test_parse(text: str | None, numbers: tuple[int, ...] | None) -> None:
 BOUNDARIES: dict[Callable[[str | None], bool | None], tuple[str, str, str, str]] = {
     versions.bulk_delete_drops_collection: ("0.1.117", "0.1.118", "1.0.5", "1.0.6"),
     versions.bulk_delete_stops_at_100: ("-", "0.0.2", "2.0.14", "2.0.15"),
-    versions.none_event_touches_payload: ("1.0.8", "1.0.9", "1.0.11", "2.0.0"),
     versions.trims_owner_ids: ("1.0.11", "2.0.0", "2.2.1", "-"),
-    versions.delete_all_trims_owner_ids: ("2.0.8", "2.0.10", "2.2.1", "-"),
-    versions.turns_owner_ids_into_text: ("2.0.11", "2.0.12", "2.2.1", "-"),
     versions.phantom_add: ("1.0.11", "2.0.0", "2.2.0", "2.2.1"),
-    versions.hash_kept_on_update: ("0.0.15", "0.0.16", "0.1.29", "0.1.30"),
-    versions.migration_hangs: ("0.1.99", "0.1.100", "0.1.106", "0.1.107"),
-    versions.writes_messages: ("1.0.11", "2.0.0", "2.2.1", "-"),
-    versions.writes_entities: ("1.0.11", "2.0.0", "2.2.1", "-"),
-    versions.star_deletes_everyone: ("1.0.7", "1.0.8", "2.2.1", "-"),
-    versions.update_drops_metadata: ("-", "0.0.2", "2.0.6", "2.0.7"),
-    versions.update_moves_owner: ("1.0.7", "1.0.8", "2.0.12", "2.0.13"),
-    versions.reset_keeps_messages: ("1.0.11", "2.0.0", "2.0.7", "2.0.8"),
-    versions.hides_expired: ("2.0.8", "2.0.10", "2.2.1", "-"),
     versions.converts_dbm: ("1.1.6", "1.1.7", "1.19.1", "1.20.0"),
 }
 
