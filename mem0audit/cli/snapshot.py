@@ -126,7 +126,7 @@ def _list(to: ToOption = None, format_: FormatOption = Format.TEXT) -> int:
     """The snapshots in a folder, the newest first. Exit: 0, or 3 where a manifest does not read."""
     host = _host()
     folder = _folder(to, host)
-    from mem0audit.operations.snapshot import list_snapshots
+    from mem0audit.operations.verify import list_snapshots
 
     listed = list_snapshots(folder)
     if format_ is Format.JSON:
@@ -152,7 +152,7 @@ def _show(
     """
     host = _host()
     folder = _folder_of(name, to, host)
-    from mem0audit.operations.snapshot import show_snapshot
+    from mem0audit.operations.verify import show_snapshot
 
     one = show_snapshot(folder, name)
     assert one.manifest is not None
@@ -190,7 +190,7 @@ def _verify(
     check_output(output)
     host = _host()
     folder = _folder_of(name, to, host)
-    from mem0audit.operations.snapshot import find_snapshots, verify
+    from mem0audit.operations.verify import find_snapshots, verify
 
     paths = find_snapshots(folder, name)
     with progress() as tell:

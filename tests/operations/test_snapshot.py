@@ -27,8 +27,9 @@ from mem0audit.core.errors import CouldNotRead, Failed, Mem0auditError, Refused
 from mem0audit.core.snapshot import Taken
 from mem0audit.install.host import this_host
 from mem0audit.install.locate import Flags, locate
-from mem0audit.operations import snapshot as operation
-from mem0audit.operations.snapshot import create, find_snapshots, list_snapshots, plan_create, verify
+from mem0audit.operations import verify as operation
+from mem0audit.operations.snapshot import create, plan_create
+from mem0audit.operations.verify import find_snapshots, list_snapshots, verify
 from mem0audit.stores import files
 from tests.builders import MemoryBuilder, RawHistory, RawPoints, copy_store
 
