@@ -9,6 +9,7 @@ from typing import TypeVar
 from mem0audit.core.model import FileProblem, Holder, Install, Origin
 from mem0audit.install.host import Host, seen_through
 from mem0audit.install.places import look_at
+from mem0audit.stores.child import ChildFailed
 from mem0audit.stores.otherroot import in_root
 
 T = TypeVar("T")
@@ -29,7 +30,7 @@ def where_it_lies(path: str, host: Host, read: Callable[[str], T], failed: Calla
     except PermissionError:
         why = "lies under another process's root, which only root may enter"
         return failed(FileProblem("permission", why))
-    except (OSError, RuntimeError) as error:
+    except (OSError, ChildFailed) as error:
         return failed(FileProblem("other", f"could not be read under another process's root: {error}"))
 
 
