@@ -16,13 +16,13 @@ from mem0audit.core.catalogue import CATALOGUE, Rule, closest, find, matches, pa
 from tests.builders import MemoryBuilder
 
 TABLE = """
-B901 no-snapshot low planned
-B902 old-snapshot medium planned
-B903 damaged-snapshot high planned
-B904 unsettled-snapshot low planned
+B901 no-snapshot low
+B902 old-snapshot medium
+B903 damaged-snapshot high
+B904 unsettled-snapshot low
 B905 snapshot-with-erased high planned
 B906 interrupted-operation high planned
-B907 unpaired-backup medium planned
+B907 unpaired-backup medium
 C601 duplicate-memory medium
 C602 empty-memory medium
 C603 foreign-payload medium
