@@ -479,9 +479,18 @@ def _take_out(report: Report, screen: Screen, urgent: str) -> tuple[str, tuple[s
     install = report.install
     keepers = sorted(report.holders, key=lambda h: (not h.private_mounts, h.how != "lock"))
     holder = keepers[0] if keepers else None
-    if not (holder is not None and holder.private_mounts) and _takes_snapshots(report):
+    private = holder is not None and holder.private_mounts
+    if _takes_snapshots(report, private):
         to = _snapshot_folder(report)
         folder = to or NO_FOLDER
+        if private:
+            # root has another home and none of the user's settings: every path is named, and the agent's is not ours
+            history, vectors_folder = (_inside(path, holder) for path in _store_paths(report))
+            words = ["--history", history, "--qdrant-path", vectors_folder, "--to", folder]
+            command = f"mem0audit snapshot create {' '.join(map(shell_word, words))}"
+            return f"{_when(report, urgent)}, as root: copy both stores as a pair to a folder that lasts", (
+                command,
+            )
         what = "copy both stores as a pair to "
         what += to or "a folder that lasts (put its name in)"
         return f"{_when(report, urgent)}: {what}", (f"mem0audit snapshot create --to {shell_word(folder)}",)
@@ -498,10 +507,18 @@ def _take_out(report: Report, screen: Screen, urgent: str) -> tuple[str, tuple[s
         sqlite3_shell=screen.sqlite3_shell,
     )
     label = _when(report, urgent)
-    if holder is not None and holder.private_mounts:
+    if private:
         label += ", as root"
     where = f"copy both stores to {to}" if to else "copy both stores to a folder that lasts (put its name in)"
     return f"{label}: {where}", steps
+
+
+def _inside(path: str, holder: Holder | None) -> str:
+    """A store's path as it is seen from here where a process has it open in a root of its own."""
+    if holder is None or path.startswith("/proc/"):
+        return path
+    held = any(p == path or p.startswith(path.rstrip("/") + "/") for p in holder.paths)
+    return f"/proc/{holder.pid}/root{path}" if held else path
 
 
 def _when(report: Report, urgent: str) -> str:
@@ -511,13 +528,13 @@ def _when(report: Report, urgent: str) -> str:
     return label
 
 
-def _takes_snapshots(report: Report) -> bool:
-    """Whether `snapshot create` would take this install: both stores there, not seen through another process's
-    root, and no larger than it copies beside an agent."""
+def _takes_snapshots(report: Report, private: bool) -> bool:
+    """Whether `snapshot create` would take this install: both stores there (in the agent's own root, where it has one)
+    and no larger than it copies beside an agent."""
     places = [_place(report, path) for path in _store_paths(report)]
-    if len(places) < 2 or any(place is None or not place.exists or place.problem for place in places):
+    if len(places) < 2 or any(place is None or place.problem for place in places):
         return False
-    if any(place.path.startswith("/proc/") for place in places if place is not None):
+    if not private and any(not place.exists for place in places if place is not None):
         return False
     return sum(place.size_bytes or 0 for place in places if place is not None) <= LARGEST_BYTES
 

@@ -327,7 +327,7 @@ def test_reading_out_of_a_damaged_file(tmp_path: Path) -> None:
 
 @pytest.mark.root
 def test_the_copy_out_of_a_private_tmp(tmp_path: Path) -> None:
-    """The lines of L104, the inner ones typed into the shell that the first one opens."""
+    """The lines of L104 for doing it by hand, the inner ones typed into the shell that the first one opens."""
     private, backup = tmp_path / "private", tmp_path / "backup"
     private.mkdir()
     agent = subprocess.Popen(
@@ -353,7 +353,8 @@ def test_the_copy_out_of_a_private_tmp(tmp_path: Path) -> None:
             ("PID", str(agent.pid)),
         ):
             page = page.replace(printed, real)
-        enter, *lines = page.splitlines()
+        by_hand = page.splitlines()
+        enter, *lines = by_hand[by_hand.index(f"nsenter --target {agent.pid} --mount") :]
         leave = lines.index("exit")
         subprocess.run(enter.split(), input="\n".join(lines[: leave + 1]), text=True, check=True)
         for line in [line for line in lines[leave + 1 :] if not line.startswith(('"', " "))]:

@@ -256,6 +256,65 @@ def test_from_a_tmpfs_to_a_disk(durable: Path) -> None:
     assert verify(done.path, "deep").good
 
 
+HOLDING = """
+import os, sqlite3, sys, time
+if sys.argv[2] == "chroot":
+    os.chroot(sys.argv[1]); at = "/"
+else:
+    at = sys.argv[1]
+paths = [f"{at}/qdrant/collection/mem0/storage.sqlite", f"{at}/history.db"]
+open_ = [sqlite3.connect(p, isolation_level=None) for p in paths]
+for c in open_:
+    c.execute(f"PRAGMA journal_mode = {sys.argv[3]}")
+    c.execute("CREATE TABLE extra (x)"); c.execute("DROP TABLE extra")
+    c.execute("SELECT * FROM sqlite_master").fetchall()
+print("open", flush=True)
+time.sleep(100)
+"""
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("mode", ["delete", "wal"])
+@pytest.mark.parametrize("root", ["same", "chroot"])
+def test_out_of_an_agents_own_root(durable: Path, root: str, mode: str) -> None:
+    """PrivateTmp=, a container: the stores are there for one process alone, and die with it."""
+    needs_root()
+    theirs = copy_store("2.2.1", durable / "theirs")
+    before = rows_of(theirs.history)
+    seen = durable / "seen"
+    seen.mkdir()
+    copying = f"mount -t tmpfs tmpfs {seen} && cp -r {theirs.vectors} {theirs.history} {seen}"
+    script = f'{copying} && exec "{os.path.realpath(sys.executable)}" -c "$1" "{seen}" {root} {mode}'
+    agent = subprocess.Popen(
+        ["unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh", HOLDING],
+        stdout=subprocess.PIPE,
+    )
+    mounts, here = Path("/proc/self/mounts").read_text(), Path.cwd()
+    try:
+        assert agent.stdout is not None
+        assert agent.stdout.readline().strip() == b"open"
+        named = "" if root == "chroot" else str(seen)
+        base = f"/proc/{agent.pid}/root" if root == "chroot" else ""
+        host = this_host()
+        given: dict[str, Any] = {f.name: None for f in dataclasses.fields(Flags)}
+        given.update(history=f"{base}{named}/history.db", qdrant_path=f"{base}{named}/qdrant")
+        taken = create(plan_create(locate(Flags(**given), host), host, str(durable / "snapshots")), host)
+    finally:
+        agent.kill()
+        agent.wait()
+        assert agent.stdout is not None
+        agent.stdout.close()
+    assert verify(taken.path, "deep").good
+    assert rows_of(f"{taken.path}/history.db") == before
+    manifest = taken.manifest
+    assert (manifest.settled, manifest.counts["memories"]) == (True, 19)
+    assert (manifest.history.value, manifest.vectors.value) == (f"{named}/history.db", f"{named}/qdrant")
+    assert manifest.files[0].source == f"{named}/history.db"
+    assert {f.journal_mode for f in manifest.files} == {"wal" if mode == "wal" else "rollback", None}
+    assert Path("/proc/self/mounts").read_text() == mounts
+    assert Path.cwd() == here
+
+
 @pytest.mark.root
 def test_a_real_filesystem_that_runs_full(durable: Path) -> None:
     """1 MB of ext4, filled a little more each time: whatever does not fit leaves nothing, and the next run is whole."""
