@@ -81,10 +81,10 @@ def plan_create(install: Install, host: Host, folder: str) -> SnapshotPlan:
     sources = _sources(install, host)
     sizes = [_size(source.path) for source in sources]
     total = sum(sizes)
-    if total > core.LARGEST_BYTES:
+    if sizes[0] > core.BY_PAGES_BYTES:
         raise Refused(
-            f"the stores hold {total / 1e9:.1f} GB: this version copies up to {core.LARGEST_BYTES / 1e9:.0f} GB beside "
-            "a running agent, so that it never waits for long",
+            f"{sources[0].path}: {sizes[0] / 1e9:.1f} GB; this version copies a log up to "
+            f"{core.BY_PAGES_BYTES / 1e9:.0f} GB beside a running agent, so that it never waits for long",
             "with the agent stopped a plain copy of both is whole: cp -a",
         )
     needed = total + max(sizes, default=0) + SLACK_BYTES

@@ -14,7 +14,7 @@ from mem0audit.core.advice import dies_with_agent, keep_log_step, manual_snapsho
 from mem0audit.core.catalogue import CATALOGUE
 from mem0audit.core.model import Finding, Holder, Incident, NotChecked, Place, Report, Severity
 from mem0audit.core.points import clipped
-from mem0audit.core.snapshot import LARGEST_BYTES
+from mem0audit.core.snapshot import BY_PAGES_BYTES
 from mem0audit.core.times import age
 from mem0audit.report.escape import escape, shell_word
 from mem0audit.report.pages import candidate_lines
@@ -529,14 +529,14 @@ def _when(report: Report, urgent: str) -> str:
 
 
 def _takes_snapshots(report: Report, private: bool) -> bool:
-    """Whether `snapshot create` would take this install: both stores there (in the agent's own root, where it has one)
-    and no larger than it copies beside an agent."""
+    """Whether `snapshot create` would take this install: both stores there (in the agent's own root, where it has one),
+    and the log no larger than it copies beside an agent."""
     places = [_place(report, path) for path in _store_paths(report)]
     if len(places) < 2 or any(place is None or place.problem for place in places):
         return False
     if not private and any(not place.exists for place in places if place is not None):
         return False
-    return sum(place.size_bytes or 0 for place in places if place is not None) <= LARGEST_BYTES
+    return places[0] is not None and (places[0].size_bytes or 0) <= BY_PAGES_BYTES
 
 
 NO_FOLDER = "/WHERE/IT/LASTS/mem0-snapshots"

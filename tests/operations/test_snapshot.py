@@ -30,7 +30,7 @@ from mem0audit.install.locate import Flags, locate
 from mem0audit.operations import verify as operation
 from mem0audit.operations.snapshot import create, plan_create
 from mem0audit.operations.verify import find_snapshots, list_snapshots, verify
-from mem0audit.stores import files
+from mem0audit.stores import files, pair
 from tests.builders import MemoryBuilder, RawHistory, RawPoints, copy_store
 
 ROOT = Path(__file__).parents[2]
@@ -119,6 +119,58 @@ def test_what_goes_in_comes_out(tmp_path: Path, name: str, wal: bool) -> None:
     assert not [p for p in path.rglob("*") if p.name.endswith(("-wal", "-shm", "-journal"))]
 
 
+@pytest.fixture
+def by_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every store is too large to be copied page by page."""
+    monkeypatch.setattr(pair, "BY_PAGES_BYTES", 0)
+
+
+@pytest.mark.usefixtures("by_rows")
+@pytest.mark.parametrize("name", STORES)
+def test_what_goes_in_by_rows_comes_out(tmp_path: Path, name: str) -> None:
+    store = copy_store(name, tmp_path)
+    before = tree(store.folder)
+    done = take(store, tmp_path / "snapshots")
+    assert tree(store.folder) == before
+    assert {f.way for f in done.manifest.files if f.collection is not None} == {"rows"}
+    assert verify(done.path, "deep").good
+    assert rows_of(f"{done.path}/history.db") == rows_of(store.history)
+    assert scrolled(Path(done.path, "qdrant"), tmp_path / "two") == scrolled(store.vectors, tmp_path / "one")
+
+
+ROW_STEPS = ("snapshot.rows.create", "snapshot.rows.put", "snapshot.rows.drop")
+
+
+@pytest.mark.usefixtures("by_rows")
+@pytest.mark.parametrize("kind", [errno.EIO, errno.ENOSPC, signal.SIGKILL])
+@pytest.mark.parametrize("name", ROW_STEPS)
+def test_faults_of_the_copy_by_rows(tmp_path: Path, name: str, kind: int) -> None:
+    store = copy_store("2.2.1", tmp_path)
+    folder = tmp_path / "snapshots"
+    first = take(store, folder).path
+    before, live = tree(Path(first)), tree(store.folder)
+    if kind == signal.SIGKILL:
+        words = [str(ROOT), str(store.history), str(store.vectors), str(folder), name]
+        code = KILLED.replace("files.step = step", "files.step = step; pair.BY_PAGES_BYTES = 0")
+        done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+        assert done.returncode == -signal.SIGKILL, done.stderr
+    else:
+        fired = []
+
+        def fail(step: str) -> None:
+            if step == name:
+                fired.append(step)
+                raise OSError(kind, os.strerror(kind))
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(files, "step", fail)
+            with pytest.raises(Failed, match=os.strerror(kind).lower()):
+                take(store, folder)
+        assert fired
+    check_after_a_fault(store, folder, first, before, name)
+    assert tree(store.folder) == live
+
+
 def test_deleted_text_is_not_carried_along(tmp_path: Path) -> None:
     """Free pages hold what was deleted (SQLite without secure_delete): the rebuilt copy has none."""
     with MemoryBuilder(tmp_path / "install") as agent:
@@ -193,9 +245,9 @@ def test_half_an_install_is_no_pair(tmp_path: Path, missing: str) -> None:
     assert not (tmp_path / "snapshots").exists()
 
 
-def test_a_store_that_is_too_large(tmp_path: Path) -> None:
+def test_a_log_that_is_too_large(tmp_path: Path) -> None:
     store = copy_store("2.2.1", tmp_path)
-    os.truncate(store.vectors / "collection/mem0/storage.sqlite", 3_000_000_000)  # sparse
+    os.truncate(store.history, 3_000_000_000)  # sparse
     with pytest.raises(Refused, match=r"3\.0 GB"):
         take(store, tmp_path / "snapshots")
 
@@ -479,7 +531,7 @@ KILLED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])
 from tests.operations.test_snapshot import take
-from mem0audit.stores import files
+from mem0audit.stores import files, pair
 from pathlib import Path
 class Store: history = sys.argv[2]; vectors = sys.argv[3]
 name, left = sys.argv[5], 1
