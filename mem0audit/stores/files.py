@@ -297,11 +297,14 @@ class RowTarget:
         self._connection.execute("CREATE TABLE points (id TEXT PRIMARY KEY, point BLOB)")
 
     def put(self, rows: Sequence[tuple[int, Any, Any]]) -> None:
-        """More rows: (rowid, id, point)."""
+        """More rows: (rowid, id, point). An id that was changed while the rows were read comes twice: the later one
+        stays."""
         if rows:
             step("snapshot.rows.put")
             self._connection.execute("BEGIN")
-            self._connection.executemany("INSERT INTO points (rowid, id, point) VALUES (?, ?, ?)", rows)
+            self._connection.executemany(
+                "INSERT OR REPLACE INTO points (rowid, id, point) VALUES (?, ?, ?)", rows
+            )
             self._connection.execute("COMMIT")
 
     def drop(self, rowids: Collection[int]) -> None:

@@ -59,7 +59,9 @@ AHEAD_S: Final = 0.03
 """How long the log is watched for what it says next."""
 WHOLE_S: Final = 15.0
 LONE_ROWS: Final = 3
-"""So many looks in a row may find newest rows without a point: the log may serve another store too."""
+"""So many looks in a row may find a newest row without a point: the log may serve another store too, or the write was
+lost. One that goes away was in flight: where threads share a connection, one goes on to log what another one's
+commit, which waits for our lock, has still to store."""
 
 Role = Literal["memories", "history", "entities"]
 Decode = Callable[[Any], tuple[Any, Any, Any]]
@@ -172,7 +174,8 @@ def _take(
     now: Callable[[], float],
     pause: Callable[[float], None],
 ) -> Pair:
-    longest, lone, slow = 0.0, 0, 0
+    longest, slow = 0.0, 0
+    lone: dict[str, int] = {}
     torn: bytes | None = None
     end = float("inf")
     tries, wal, last = 0, False, False
@@ -185,12 +188,13 @@ def _take(
                 last = tries >= (WAL_TRIES if wal else TRIES) or time.monotonic() > end
                 wal = taking.wal
                 try:
-                    why, only_lone = taking.settle(meta, now())
-                    lone = lone + 1 if only_lone else 0
-                    if why is None or last or lone > LONE_ROWS:
+                    why, without = taking.settle(meta, now())
+                    lone = {i: lone.get(i, 0) + 1 for i in without}
+                    if lone and min(lone.values()) > LONE_ROWS:
+                        why = None
+                    if why is None or last:
                         copied = taking.copy(bound)
                         longest = max(longest, taking.hold())
-                        why = why if lone <= LONE_ROWS else None
                         return Pair(copied, taking.meta, why, tries, longest)
                 finally:
                     longest = max(longest, taking.hold())
@@ -370,9 +374,9 @@ class _Taking:
         if self.begun is not None and self.ended is None:
             self.ended = time.monotonic()
 
-    def settle(self, meta: str | None, now: float) -> tuple[str | None, bool]:
-        """Takes the locks in order and looks. What is in flight (None: nothing), and whether that is only rows
-        without a point."""
+    def settle(self, meta: str | None, now: float) -> tuple[str | None, frozenset[str]]:
+        """Takes the locks in order and looks. What is in flight (None: nothing), and where that is nothing but rows
+        without a point, the memories of those."""
         for part in self.of("memories"):
             self._lock(part, 5_000 if self.begun is None else 300)
         for part in self.of("history"):
@@ -384,7 +388,7 @@ class _Taking:
         self.meta, whole = _read_meta(meta)
         if not whole and self.meta != self.torn:
             self.torn = self.meta
-            return "meta.json was being written", False
+            return "meta.json was being written", frozenset()
         return self._look(now)
 
     def _lock(self, part: _Part, wait_ms: int) -> None:
@@ -429,10 +433,11 @@ class _Taking:
 
     # -- the look ---------------------------------------------------------------------------------
 
-    def _look(self, now: float) -> tuple[str | None, bool]:
+    def _look(self, now: float) -> tuple[str | None, frozenset[str]]:
+        nothing: frozenset[str] = frozenset()
         rows = self._newest_rows()
         if rows is None:
-            return None, False  # no log, or none that can be compared: nothing is in flight for us to see
+            return None, nothing  # no log, or none that can be compared: nothing is in flight for us to see
         last: dict[str, HistoryRow] = {}
         for row in reversed(rows):  # oldest first: the last one stays
             if row.memory_id is not None:
@@ -440,14 +445,15 @@ class _Taking:
         for part in self.of("memories"):
             why = self._points_without_rows(part, last, now)
             if why is not None:
-                return why, False
+                return why, nothing
         newest = [str(row.memory_id) for row in rows[:NEWEST] if row.memory_id is not None]
         why, lone = self._rows_without_points(list(dict.fromkeys(newest)), last, now)
         if why is None and self.ahead:
             why = self._deleted_next(rows[0].rowid if rows else 0)
-        if why is not None:
-            return why, lone
-        return self._dangling_links(last, now), False
+        why = why or self._dangling_links(last, now)
+        if why is None and lone:
+            return "a memory is logged and not stored", lone
+        return why, nothing
 
     def _deleted_next(self, newest: int) -> str | None:
         """A memory that is gone from the store already, and whose deletion the log says only now."""
@@ -507,7 +513,8 @@ class _Taking:
 
     def _rows_without_points(
         self, ids: list[str], last: dict[str, HistoryRow], now: float
-    ) -> tuple[str | None, bool]:
+    ) -> tuple[str | None, frozenset[str]]:
+        """What of the newest rows is in flight, and the memories that they say exist and no collection has."""
         young = [i for i in ids if _young(last[i].updated_at, last[i].created_at, now=now, limit=YOUNG_S)]
         texts: dict[str, Any] = {}
         for part in self.of("memories"):
@@ -515,15 +522,12 @@ class _Taking:
         for memory_id in young:
             event = last[memory_id].event
             if event == "DELETE" and memory_id in texts:
-                return "a memory is logged as deleted and still stored", False
+                return "a memory is logged as deleted and still stored", frozenset()
             if event in ("ADD", "UPDATE") and memory_id in texts:
                 text, logged = texts[memory_id], last[memory_id].new_memory
                 if type(text) is str and logged is not None and not _same(logged, text):
-                    return "a memory's newest text is logged and not stored", False
-        for memory_id in young:
-            if last[memory_id].event in ("ADD", "UPDATE") and memory_id not in texts:
-                return "a memory is logged and not stored", True
-        return None, False
+                    return "a memory's newest text is logged and not stored", frozenset()
+        return None, frozenset(i for i in young if last[i].event in ("ADD", "UPDATE") and i not in texts)
 
     def _texts(self, part: _Part, ids: Sequence[str]) -> dict[str, Any]:
         """id -> text of those that a collection has."""

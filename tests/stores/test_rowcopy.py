@@ -77,6 +77,26 @@ def test_the_copy_is_the_file_at_the_last_look(tmp_path: Path, seed: int) -> Non
         copy.close()
 
 
+def test_an_id_that_moves_while_the_rows_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = tmp_path / "source.db", tmp_path / "target.db"
+    put = files.RowTarget.put
+    moved = []
+    with closing(new_file(source, 400)) as writer, opened(source) as reading:
+
+        def move(self: files.RowTarget, rows: Any) -> None:
+            if not moved:
+                moved.append(True)
+                writer.execute("INSERT OR REPLACE INTO points VALUES ('k3', 'moved')")
+            put(self, rows)
+
+        monkeypatch.setattr(files.RowTarget, "put", move)
+        copy = RowCopy(target)
+        copy.refresh(reading)
+        copy.close()
+    assert moved
+    assert all_rows(target) == all_rows(source)
+
+
 def test_the_time_under_the_lock_is_bounded(tmp_path: Path) -> None:
     source = tmp_path / "source.db"
     with closing(new_file(source, 50)), opened(source) as reading:
