@@ -34,6 +34,8 @@ KINDS = (
     "snapshot",
     "snapshots",
     "verify",
+    "snapshot-keep",
+    "snapshot-expire",
     "snapshot-plan",
 )
 SECRET = "SECRETCAROL likes \x1b[31m red \ud800"
