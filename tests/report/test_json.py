@@ -36,6 +36,8 @@ KINDS = (
     "verify",
     "snapshot-keep",
     "snapshot-expire",
+    "schedule",
+    "schedule-status",
     "snapshot-plan",
 )
 SECRET = "SECRETCAROL likes \x1b[31m red \ud800"
