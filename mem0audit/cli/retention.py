@@ -63,10 +63,10 @@ def _keep(
     to: ToOption = None,
     format_: FormatOption = Format.TEXT,
 ) -> int:
-    """Marks a snapshot so that expire leaves it alone, whatever the policy.
+    """Marks a snapshot that expire leaves alone.
 
-    The mark lies beside the snapshots; nothing in one changes. Exit: 0, 2 usage, 3 there is none, 4 another run works
-    there, 5 failed.
+    Whatever the policy says, it stays. The mark lies beside the snapshots; nothing in one changes.
+    Exit: 0, 2 usage, 3 there is none, 4 another run works there, 5 failed.
     """
     if off == (reason is not None):
         raise UsageProblem("say why it is kept with --reason, or take the mark off with --off")
@@ -95,12 +95,13 @@ def _expire(
     output: OutputOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing where all went well.")] = False,
 ) -> int:
-    """Removes the snapshots that the policy has no place for, and says of each one kept why.
+    """Removes the snapshots that a policy does not keep.
 
-    Only a good one uses up a place: verified (a quick look is none), settled, not dated in the future. One not
-    verified, or found bad, stays while the policy would keep it were it good: it may be the better copy, so verify
-    first. One not settled competes with its like and takes no place from a good one. These stay whatever the policy
-    says: the last good pair, what `snapshot keep` marked, what is dated in the future, what has a damaged manifest.
+    It says of each one kept why. Only a good one uses up a place: verified (a quick look is none), settled, not dated
+    in the future. One not verified, or found bad, stays while the policy would keep it were it good: it may be the
+    better copy, so verify first. One not settled competes with its like, and takes no place from a good one. These
+    stay whatever the policy says: the last good pair, what `snapshot keep` marked, what is dated in the future, what
+    has a damaged manifest.
 
     Exit: 0 done, 2 no policy, 3 a manifest or the marks do not read, 4 not confirmed or in use, 5 failed.
     """

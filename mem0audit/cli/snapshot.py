@@ -124,8 +124,9 @@ def _create(
 
 @app.command("list")
 def _list(to: ToOption = None, format_: FormatOption = Format.TEXT) -> int:
-    """The snapshots in a folder, the newest first: settled, verified when, kept and why.
+    """The snapshots in a folder, the newest first.
 
+    Each with its age, size and counts, whether it is settled, when it was verified, whether it is kept and why.
     Exit: 0, or 3 where a manifest does not read.
     """
     host = _host()
@@ -193,10 +194,10 @@ def _verify(
     output: OutputOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing where all are good.")] = False,
 ) -> int:
-    """Whether snapshots hold what their manifests say; changes nothing in one.
+    """Whether snapshots hold what their manifests say.
 
-    Every byte, SQLite's integrity_check, and both stores as a pair. The verdict is noted beside the snapshots, for
-    `list` and `expire`; a --quick look that finds nothing is not.
+    Every byte, SQLite's integrity_check, and both stores as a pair. Nothing in one changes; the verdict is noted
+    beside the snapshots, for `list` and `expire` (a --quick look that finds nothing is not).
     Exit: 0 good, 1 something is wrong (each file is named), 3 it is no snapshot or could not be checked.
     """
     if quick and deep:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import site
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import mem0audit
 from mem0audit.core import schedule as core
 from mem0audit.core.errors import CouldNotRead, Failed, Refused, UsageProblem
 from mem0audit.core.model import Install, NotChecked
@@ -118,12 +120,20 @@ def _notes(
     if uid is None:
         return [f"there is no user {user} on this machine yet"]
     notes = []
-    closed = units.not_reachable(program[0], uid, host)
-    if closed is not None:
-        notes.append(
-            f"{user or units.account(uid)} cannot run {program[0]}: {closed} is closed to that user; install mem0audit "
-            "where that user may run it"
-        )
+    for path in (program[0], os.path.dirname(mem0audit.__file__)):  # noqa: PTH120
+        closed = units.not_reachable(path, uid, host)
+        if closed is not None:
+            notes.append(
+                f"{user or units.account(uid)} cannot run {program[0]}: {closed} is closed to that user; install "
+                "mem0audit where that user may run it"
+            )
+            break
+    else:
+        if uid != host.uid and mem0audit.__file__.startswith(site.getusersitepackages()):
+            notes.append(
+                f"mem0audit lies in {site.getusersitepackages()}, where the Python of another user does not look; "
+                "install it for all (pipx install --global, or an environment in /opt)"
+            )
     for path, owner in owners.items():
         if uid and owner not in (None, uid):
             notes.append(

@@ -149,7 +149,9 @@ def write_file(path: Path, data: bytes, *, mode: int = 0o600, ours: bool = False
 def _give_to_owner_of(folder: Path, descriptor: int) -> None:
     """Where root made a file in somebody's folder: the next run, as that user, must be able to open it."""
     owner, made = folder.stat(), os.fstat(descriptor)
-    if not os.geteuid() and (owner.st_uid, owner.st_gid) != (made.st_uid, made.st_gid):
+    if os.geteuid() or made.st_nlink != 1:  # with a second name it may be anybody's file
+        return
+    if (owner.st_uid, owner.st_gid) != (made.st_uid, made.st_gid):
         step("file.owner")
         os.fchown(descriptor, owner.st_uid, owner.st_gid)
 

@@ -327,6 +327,64 @@ def test_a_kill_at_every_step(five: Path, original: Path, name: str) -> None:
     check_after_a_fault(five, before, name)
 
 
+FROM_OUTSIDE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from tests.operations.test_expire import run
+from mem0audit.core.errors import Failed
+try:
+    run(Path(sys.argv[2]))
+except Failed:
+    sys.exit(5)
+"""
+
+
+@pytest.mark.parametrize("fault", ["error=EIO", "signal=SIGKILL"])
+@pytest.mark.parametrize(
+    ("call", "number"),
+    [
+        ("rename", 1),
+        ("rename", 2),
+        ("rename", 4),
+        ("fsync", 1),
+        ("fsync", 4),
+        ("unlinkat", 1),
+        ("unlinkat", 5),
+    ],
+)
+def test_faults_from_outside(tmp_path: Path, five: Path, fault: str, call: str, number: int) -> None:
+    """The kernel's own answers, by strace: the same must hold where our steps do not stand. The fourth rename and
+    fsync are those of the marks."""
+    if shutil.which("strace") is None:
+        pytest.skip("no strace")
+    before = {night: tree(five / night) for night in nights(5)}
+    log = tmp_path / "strace.log"
+    words = [
+        "strace",
+        "-f",
+        "-o",
+        str(log),
+        "-e",
+        f"trace={call}",
+        "-e",
+        f"inject={call}:{fault}:when={number}",
+    ]
+    words += [sys.executable, "-c", FROM_OUTSIDE, str(ROOT), str(five)]
+    # nothing else may call it first: no byte code is written
+    env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(words, env=env, capture_output=True, text=True)
+    said = log.read_text()
+    if "ptrace" in done.stderr and not said:
+        pytest.skip("strace may not trace here")
+    if fault.startswith("signal"):
+        assert "killed by SIGKILL" in said
+    else:
+        assert "(INJECTED)" in said
+        assert done.returncode == (0 if number == 4 else 5), done.stderr
+    check_after_a_fault(five, before, (fault, call, number))
+
+
 def test_what_cannot_be_removed_keeps_no_snapshot_from_being_taken(
     tmp_path: Path, five: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

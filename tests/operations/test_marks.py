@@ -199,6 +199,19 @@ def test_what_root_writes_in_anothers_folder_is_the_others(one: Path) -> None:
         assert (found.st_uid, found.st_gid) == (1234, 2345), name
 
 
+@pytest.mark.root
+def test_a_file_with_a_second_name_is_given_to_nobody(tmp_path: Path, one: Path) -> None:
+    """Somebody's lock that is another name of root's own file: root writes into it, and keeps it."""
+    if os.geteuid():
+        pytest.skip("needs root")
+    mine = tmp_path / "mine"
+    mine.write_text("")
+    os.link(mine, one.parent / files.LOCK)
+    os.chown(one.parent, 1234, 2345)
+    assert record(one) is None
+    assert mine.stat().st_uid == 0
+
+
 def test_what_is_gone_is_forgotten(original: Path, one: Path) -> None:
     (other,) = dated(original, one.parent, "2026-11-02T023000Z")
     assert record(one) is None and record(other) is None
@@ -339,6 +352,21 @@ def test_an_error_at_every_step(one: Path, monkeypatch: pytest.MonkeyPatch, name
     assert kept is not None and kept.reason == "the first"
     assert {p.name for p in one.parent.iterdir()} == {one.name, MARKS, files.LOCK}
     assert tree(one) == before
+
+
+def test_short_writes(one: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write, count = os.write, 0
+
+    def short_write(fd: int, data: Any) -> int:
+        nonlocal count
+        count += 1
+        return write(fd, bytes(data[: max(1, len(data) // 2)]))
+
+    monkeypatch.setattr(os, "write", short_write)
+    assert record(one) is None
+    monkeypatch.undo()
+    assert count > 5
+    assert listed(one).checked is not None
 
 
 KILLED = """
