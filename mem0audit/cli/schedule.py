@@ -73,12 +73,12 @@ def _snapshot(
     format_: FormatOption = Format.TEXT,
     output: OutputOption = None,
 ) -> int:
-    """A snapshot every night: taken, verified, older ones expired; each step only when the one before ended well.
+    """A snapshot every night, verified, and older ones expired.
 
-    Prints a systemd service and timer with the commands that set them up, and changes nothing; --install writes the
-    files, and enables nothing unless --enable. What fails is said in the journal (or by cron's mail), and the service
-    has failed. Without a policy: 14 days, 8 weeks, 12 months. Exit: 0, 2 usage, 3 a store is not there, 4 refused, 5
-    failed.
+    Each step runs only when the one before ended well; what fails is said in the journal (or by cron's mail), and the
+    service has failed. Prints a systemd service and timer with the commands that set them up, and changes nothing;
+    --install writes the files, and enables nothing unless --enable. Without a policy: 14 days, 8 weeks, 12 months.
+    Exit: 0, 2 usage, 3 a store is not there, 4 refused, 5 failed.
     """
     if cron and install_:
         raise UsageProblem("--cron and --install: a crontab line is put in place with crontab -e")

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -153,7 +153,8 @@ def _give_to_owner_of(folder: Path, descriptor: int) -> None:
         return
     if (owner.st_uid, owner.st_gid) != (made.st_uid, made.st_gid):
         step("file.owner")
-        os.fchown(descriptor, owner.st_uid, owner.st_gid)
+        with suppress(PermissionError):  # a network folder on which root is nobody
+            os.fchown(descriptor, owner.st_uid, owner.st_gid)
 
 
 def kept_folder() -> Path:
@@ -216,8 +217,14 @@ def snapshot_folder(folder: Path, wait_s: float = 0.0) -> Iterator[None]:
         _give_to_owner_of(folder, descriptor)
         step("snapshot.lock.write")
         command = shlex.join([os.path.basename(sys.argv[0] or "python"), *sys.argv[1:]])  # noqa: PTH119
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"pid {os.getpid()}: {command}"[:250].encode("utf-8", "replace") + b"\n", 0)
+        said = f"pid {os.getpid()}: {command}"[:250].encode("utf-8", "replace") + b"\n"
+        try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, said, 0)
+        except OSError as error:
+            # A full disk must not keep an expiry from making room; the lock holds without a name in it.
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
         yield
     finally:
         os.close(descriptor)

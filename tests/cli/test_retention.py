@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 import sys
 import time
@@ -50,9 +51,9 @@ def test_list_and_show_say_verified_when_and_kept_why(tmp_path: Path, original: 
     assert snapshot(tmp_path, "verify", third.name, *to).code == 1
     assert snapshot(tmp_path, "keep", first.name, *to, "--reason", "before the move").code == 0
     lines = snapshot(tmp_path, "list", *to).out.splitlines()
-    assert lines[0].endswith("  settled  NOT GOOD 0 s ago")
+    assert re.search(r"  settled  NOT GOOD \d+ s ago$", lines[0])
     assert lines[1].endswith("  settled  not verified")
-    assert lines[2].endswith("  settled  verified 0 s ago, deep  kept: before the move")
+    assert re.search(r"  settled  verified \d+ s ago, deep  kept: before the move$", lines[2])
     listed = check(snapshot(tmp_path, "list", *to, *JSON).out, "snapshots")["snapshots"]
     assert [one["verified"] and one["verified"]["good"] for one in listed] == [False, None, True]
     assert [one["kept"] and one["kept"]["reason"] for one in listed] == [None, None, "before the move"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shlex
@@ -24,6 +25,7 @@ from mem0audit.core.schedule import (
     timer_text,
     unit_word,
 )
+from mem0audit.stores import files
 from tests.builders import StoreCopy, copy_store
 from tests.cli.program import Ran, call, clean_environment
 from tests.operations.test_snapshot import mounted, needs_root
@@ -390,6 +392,36 @@ def test_a_file_that_differs_is_replaced_only_with_yes(tmp_path: Path, store: St
     assert timer.read_text() == "mine" and not service.exists()
     assert schedule(tmp_path, *words, "--yes").code == 0
     assert "OnCalendar" in timer.read_text() and service.exists()
+
+
+@pytest.mark.parametrize("name", ["file.create", "file.write", "file.fsync", "file.rename", "file.folder"])
+@pytest.mark.parametrize("which", [1, 2])
+def test_a_unit_file_is_there_whole_or_as_it_was(
+    tmp_path: Path, store: StoreCopy, monkeypatch: pytest.MonkeyPatch, name: str, which: int
+) -> None:
+    words = ("snapshot", "--user", "--to", str(tmp_path / "snapshots"), *flags(store), "--install", "--yes")
+    folder = tmp_path / ".config/systemd/user"
+    folder.mkdir(parents=True)
+    for kind in ("service", "timer"):
+        (folder / f"mem0audit-snapshot.{kind}").write_text("old")
+    left = which
+
+    def fail(step: str) -> None:
+        nonlocal left
+        left -= step == name
+        if step == name and left == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "step", fail)
+        ran = schedule(tmp_path, *words)
+    assert (ran.code, left) == (5, 0) and "the same command finishes it" in ran.err
+    texts = planned(tmp_path, *words[1:-2])["units"]
+    for unit in texts:
+        assert Path(unit["path"]).read_text() in ("old", unit["text"])
+    assert len(list(folder.iterdir())) == 2
+    assert schedule(tmp_path, *words).code == 0
+    assert [Path(unit["path"]).read_text() for unit in texts] == [unit["text"] for unit in texts]
 
 
 def test_a_masked_unit_is_left_alone(tmp_path: Path, store: StoreCopy) -> None:

@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mem0audit.core.retention import THE_LAST, Decision, Policy, Standing, decide, length
@@ -112,7 +112,7 @@ def folders(draw: st.DrawFn) -> list[Standing]:
     found: list[Standing] = []
     taken: dict[str, int] = {}
     for at in draw(st.lists(times, max_size=25)):
-        state = draw(st.sampled_from(["good"] * 5 + ["not settled", "not verified", "bad", "damaged"]))
+        state = draw(st.sampled_from(["good"] * 4 + ["not settled"] * 2 + ["not verified", "bad", "damaged"]))
         name = utc(at).strftime("%Y-%m-%dT%H%M%SZ")
         taken[name] = taken.get(name, 0) + 1
         if taken[name] > 1:
@@ -122,6 +122,7 @@ def folders(draw: st.DrawFn) -> list[Standing]:
     return found
 
 
+@settings(max_examples=300)
 @given(policies, folders())
 def test_the_oracle_agrees(policy: Policy, folder: list[Standing]) -> None:
     decided = decide(policy, folder, NOW)
@@ -253,6 +254,16 @@ def test_an_install_that_never_settles_does_not_fill_the_disk() -> None:
         "2026-11-28",
         "2026-10-01",
     ]
+
+
+def test_one_not_verified_or_bad_takes_no_place_from_an_unsettled_one() -> None:
+    folder = [
+        at("2026-11-30 02:30:00", "bad"),
+        at("2026-11-29 02:30:00", "not verified"),
+        at("2026-11-28 02:30:00", "not settled"),
+        at("2026-11-27 02:30:00", "not settled"),
+    ]
+    assert [one.keep for one in decide(Policy(last=1), folder, NOW)] == [True, True, True, False]
 
 
 def test_marks_the_future_and_damaged_manifests_stay() -> None:
