@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -579,3 +580,40 @@ def test_a_folder_in_memory_is_refused(tmp_path: Path, store: StoreCopy) -> None
     with mounted(tmp_path / "memory", "-t", "tmpfs", "-o", "size=1m", "tmpfs") as point:
         ran = schedule(tmp_path, "snapshot", "--to", str(point), *flags(store))
         assert ran.code == 4 and "in memory" in ran.err
+
+
+@pytest.mark.root
+def test_roots_hand_in_the_folder_does_not_stop_the_agents_user() -> None:
+    """The night runs as the owner of the store; then root verifies, keeps and expires there, and the next night
+    still runs as that user."""
+    needs_root()
+    needs("setpriv")
+    with tempfile.TemporaryDirectory(prefix="mem0audit-") as name:
+        home = Path(name)
+        store = copy_store("2.2.1-nlp", home, pre_delete_all=True)
+        folder = home / "snapshots"
+        plan = planned(home, "--to", str(folder), *flags(store), "--keep-last", "2")
+        folder.mkdir()
+        for path in (home, *home.rglob("*")):
+            os.chown(path, 65534, 65534)
+        env = {**clean_environment(home), "HOME": str(home)}
+
+        # It may read this checkout and Python wherever they lie, and write only what is its own.
+        caps = ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
+        nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *caps]
+
+        def as_nobody(words: list[str]) -> subprocess.CompletedProcess[str]:
+            return subprocess.run([*nobody, *words], env=env, cwd="/", capture_output=True, text=True)
+
+        for _ in range(2):
+            for words in plan["commands"]:
+                done = as_nobody(words)
+                assert done.returncode == 0, done.stderr
+            newest = max(folder.glob("20*")).name
+            to = ("--to", str(folder))
+            assert call(home, "snapshot", "verify", "--deep", *to).code == 0
+            assert call(home, "snapshot", "keep", newest, *to, "--reason", "why").code == 0
+            assert call(home, "snapshot", "keep", newest, *to, "--off").code == 0
+            assert call(home, "snapshot", "expire", "--keep-last", "1", "--yes", *to).code == 0
+        assert len(list(folder.glob("20*"))) == 1
+        assert {path.stat().st_uid for path in folder.rglob("*")} == {65534}
