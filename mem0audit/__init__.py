@@ -61,8 +61,10 @@ def audit(
     or beginnings of codes. The report's findings hold no memory text. Raises what `locate` raises, and nothing
     for what cannot be read: `report.not_checked` names it.
     """
+    from mem0audit.install.config import load_settings
     from mem0audit.install.host import this_host
     from mem0audit.operations.audit import audit as run
+    from mem0audit.operations.known import known_snapshots
 
     if install is None:
         install = locate(
@@ -72,4 +74,7 @@ def audit(
             config=config,
             agent_python=agent_python,
         )
-    return run(install, this_host(), select=select, ignore=ignore)
+    host = this_host()
+    folder = load_settings(host).snapshot_dir
+    known = known_snapshots(install, [folder] if folder else [], host.now)
+    return run(install, host, select=select, ignore=ignore, snapshots=known)

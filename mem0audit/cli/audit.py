@@ -90,13 +90,15 @@ def _audit(
     check_output(output, install)
     from mem0audit.install.config import load_settings
     from mem0audit.operations.audit import audit
+    from mem0audit.operations.known import known_snapshots
 
     settings = load_settings(host)
     wanted = wanted or selectors(list(settings.select), f"{settings.file}: select")
     unwanted = unwanted or selectors(list(settings.ignore), f"{settings.file}: ignore")
     limit = fail_on or (FailOn(settings.fail_on) if settings.fail_on else FailOn.MEDIUM)
     with progress(quiet=quiet) as tell:
-        report = audit(install, host, select=wanted, ignore=unwanted, progress=tell)
+        known = known_snapshots(install, [settings.snapshot_dir] if settings.snapshot_dir else [], host.now)
+        report = audit(install, host, select=wanted, ignore=unwanted, snapshots=known, progress=tell)
     show(report, named, format_, output, limit, quiet=quiet, verbose=verbose)
     return exit_code(report, limit)
 

@@ -101,7 +101,7 @@ def _expire(
     in the future. One not verified, or found bad, stays while the policy would keep it were it good: it may be the
     better copy, so verify first. One not settled competes with its like, and takes no place from a good one. These
     stay whatever the policy says: the last good pair, what `snapshot keep` marked, what is dated in the future, what
-    has a damaged manifest.
+    has a damaged manifest. Snapshots of several installs (host, paths) in one folder are each given all the places.
 
     Exit: 0 done, 2 no policy, 3 a manifest or the marks do not read, 4 not confirmed or in use, 5 failed.
     """

@@ -10,6 +10,9 @@ months (UTC) that have one, and to all within a length of time before the newest
 - One **not verified**, or found **bad**, stays where the policy would keep it if it were good: as long as that is
   so, it may turn out to be the better copy. Each is looked at alone with the good ones, so none takes another's place.
 
+Snapshots of different installs in one folder are series of their own, each with all the places of the policy and a last
+good one: those of one install never push out those of another.
+
 Whatever the policy says, these stay: the newest good one, what is marked to be kept, what is dated in the future
 (the clock was wrong then, or is now), and what has a damaged manifest (nothing says what or from when it is).
 """
@@ -71,7 +74,8 @@ def length(text: str) -> float:
 class Standing:
     """One snapshot as a policy sees it. `taken_at` is in seconds since 1970, None where the manifest is damaged.
 
-    `why` says what is wrong with it, or when it was verified; `kept` is the reason of a mark.
+    `why` says what is wrong with it, or when it was verified; `kept` is the reason of a mark; `series` names the
+    install it is of, empty where that is not known.
     """
 
     name: str
@@ -79,6 +83,7 @@ class Standing:
     state: State
     why: str = ""
     kept: str | None = None
+    series: str = ""
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,15 @@ class Decision:
 def decide(policy: Policy, snapshots: Iterable[Standing], now: float) -> tuple[Decision, ...]:
     """A decision for each, newest first, those with a damaged manifest last. `now` is in seconds since 1970."""
     everything = sorted(snapshots, key=_newest, reverse=True)
+    decided: dict[str, Decision] = {}
+    for series in dict.fromkeys(one.series for one in everything):
+        of_one = [one for one in everything if one.series == series]
+        decided |= {one.snapshot.name: one for one in _decide(policy, of_one, now)}
+    return tuple(decided[one.name] for one in everything)
+
+
+def _decide(policy: Policy, everything: Sequence[Standing], now: float) -> tuple[Decision, ...]:
+    """The decisions for one series, which is in order."""
     dated = [one for one in everything if one.taken_at is not None and one.taken_at <= now]
     good = [one for one in dated if one.state == "good"]
     places = _places(policy, good)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from mem0audit.core.catalogue import CATALOGUE, matches
 from mem0audit.core.incident import incidents
-from mem0audit.core.model import Finding, Incident, Install, NotChecked, Report
+from mem0audit.core.model import Finding, Incident, Install, NotChecked, Report, Snapshots
 from mem0audit.core.reading import Reading
 from mem0audit.core.rules import RULES
 from mem0audit.core.rules.divergence import PASSING, standing_key
@@ -36,17 +36,19 @@ def audit(
     *,
     select: Sequence[str] = (),
     ignore: Sequence[str] = (),
+    snapshots: Snapshots | None = None,
     progress: Progress | None = None,
     pause: Callable[[float], None] = time.sleep,
 ) -> Report:
     """Audit an install that an agent may be using.
 
-    `select` and `ignore` are rule codes or beginnings of codes; an empty `select` means every rule. On
+    `snapshots` are those that are known, None where nobody looked for them. `select` and `ignore` are rule codes
+    or beginnings of codes; an empty `select` means every rule. On
     a live install (a process holds it, or that cannot be seen) a disagreement is reported only if it
     stands unchanged at a second look. Raises nothing for what cannot be read: the report names it.
     """
     with no_collector():
-        return _audit(install, host, select, ignore, progress or no_progress, pause)
+        return _audit(install, host, select, ignore, snapshots, progress or no_progress, pause)
 
 
 def _audit(
@@ -54,12 +56,13 @@ def _audit(
     host: Host,
     select: Sequence[str],
     ignore: Sequence[str],
+    snapshots: Snapshots | None,
     say: Progress,
     pause: Callable[[float], None],
 ) -> Report:
     started = time.monotonic()
     codes = [c for c in RULES if (not select or matches(c, select)) and not matches(c, ignore)]
-    reading = look(install, host, say)
+    reading = replace(look(install, host, say), snapshots=snapshots)
     if _nothing_there(reading):
         return _report(reading, (), _absent(reading), (), codes=(), seconds=time.monotonic() - started)
     say("comparing", None, None)
@@ -68,7 +71,7 @@ def _audit(
         first = {standing_key(f) for f in findings}
         say("looking again at what disagrees", None, None)
         pause(SECOND_LOOK_S)
-        reading = look(install, host, say)
+        reading = replace(look(install, host, say), snapshots=snapshots)
         again, not_checked = judge(reading, codes)
         findings = [f for f in again if not f.code.startswith(PASSING) or standing_key(f) in first]
         reading = _standing(reading, findings)
@@ -172,4 +175,5 @@ def _report(
         candidates=reading.candidates,
         seconds=seconds,
         collections=tuple(c.info.name for c in reading.collections),
+        snapshots=reading.snapshots,
     )

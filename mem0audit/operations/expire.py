@@ -38,6 +38,11 @@ class ExpirePlan:
         return tuple(one for one in self.decisions if not one.keep)
 
     @property
+    def series(self) -> tuple[str, ...]:
+        """The installs whose snapshots lie there: host and paths."""
+        return tuple(dict.fromkeys(one.snapshot.series for one in self.decisions if one.snapshot.series))
+
+    @property
     def damaged(self) -> tuple[Decision, ...]:
         """Those whose manifest does not read: they stay, whatever the policy."""
         return tuple(one for one in self.decisions if one.snapshot.state == "damaged")
@@ -95,7 +100,8 @@ def _standing(one: Listed) -> Standing:
             state, why = "not settled", manifest.unsettled_why or "its halves were not taken as a pair"
         else:
             state, why = "good", f"verified {checked.at}"
-    return Standing(one.name, taken_at, state, why, kept)
+    series = f"{manifest.hostname}: {manifest.history.value}, {manifest.vectors.value}"
+    return Standing(one.name, taken_at, state, why, kept, series)
 
 
 def _missing(path: str) -> str | None:

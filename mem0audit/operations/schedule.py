@@ -16,7 +16,7 @@ from mem0audit.core.model import Install, NotChecked
 from mem0audit.core.retention import Policy
 from mem0audit.core.schedule import SERVICE, TIMER, CannotSay, Schedule
 from mem0audit.install import units
-from mem0audit.install.host import Host
+from mem0audit.install.host import Host, seen_through
 from mem0audit.install.units import Scope
 from mem0audit.operations.snapshot import plan_create
 from mem0audit.stores import files
@@ -69,8 +69,14 @@ def plan_schedule(
         raise UsageProblem("--at: no time of a day", "hours and minutes, as in 02:30") from None
     if scope == "user" and run_as is not None:
         raise UsageProblem("--user and --run-as: a user's own units run as that user")
-    notes = []
+    notes: list[str] = []
     paths = [install.history.value, *([install.vectors.value] if install.vectors is not None else [])]
+    for path in paths:
+        if seen_through(path, host)[0] is not None:
+            raise Refused(
+                f"{path} is there only while that very process lives: no job finds it the next night",
+                "move the store out of there first: mem0audit explain L104",
+            )
     owners = {path: units.owner_of(path, host) for path in paths}
     if any(owner is None for owner in owners.values()):
         missing = next(path for path, owner in owners.items() if owner is None)

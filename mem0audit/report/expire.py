@@ -16,14 +16,35 @@ def plan_text(plan: ExpirePlan, screen: Screen, *, going: str = "remove") -> str
     that go."""
     if not plan.decisions:
         return f"No snapshot in {escape(plan.folder)}.\n"
-    lines = []
-    for one in plan.decisions:
-        word = "keep" if one.keep else going
-        first = f"{word:<{max(len(going), 4)}}  {one.snapshot.name}  "
-        lines += screen.wrap("; ".join(_reasons(one)), hanging=6, first=first)
+    lines = _each(plan, screen, going)
     lines += ["", _sum(plan)]
     lines += _advice(plan, screen)
     return "\n".join(lines) + "\n"
+
+
+def _each(plan: ExpirePlan, screen: Screen, going: str) -> list[str]:
+    """A line for each; where several installs have snapshots there, by install."""
+    lines = []
+    for series in plan.series if len(plan.series) > 1 else ("",):
+        if series:
+            lines += screen.wrap(series, hanging=2)
+        lines += [
+            line
+            for one in plan.decisions
+            if one.snapshot.series == series or not series
+            for line in _one(one, screen, going)
+        ]
+    if len(plan.series) > 1:
+        unknown = [one for one in plan.decisions if not one.snapshot.series]
+        lines += ["not known of which install"] if unknown else []
+        lines += [line for one in unknown for line in _one(one, screen, going)]
+    return lines
+
+
+def _one(one: Decision, screen: Screen, going: str) -> list[str]:
+    word = "keep" if one.keep else going
+    first = f"{word:<{max(len(going), 4)}}  {one.snapshot.name}  "
+    return screen.wrap("; ".join(_reasons(one)), hanging=6, first=first)
 
 
 def _reasons(one: Decision) -> tuple[str, ...]:
@@ -59,8 +80,7 @@ def expired_text(done: Expired, screen: Screen, *, listed: bool) -> str:
     """What was done; with `listed` each snapshot with its reasons first."""
     lines = []
     if listed:
-        lines = plan_text(done.plan, screen, going="removed").splitlines()
-        lines = lines[: lines.index("")] if "" in lines else []
+        lines = _each(done.plan, screen, "removed")
     free = sum(done.plan.sizes[name] or 0 for name in done.removed)
     stayed = plural(len(done.plan.decisions) - len(done.removed), "snapshot")
     lines.append(f"Removed {len(done.removed):,}: {size(free)}. {stayed} kept in {escape(done.plan.folder)}.")
@@ -97,6 +117,7 @@ def expire_json(plan: ExpirePlan, done: Expired | None) -> str:
                     "path": f"{plan.folder}/{one.snapshot.name}",
                     "action": "keep" if one.keep else "remove",
                     "state": one.snapshot.state,
+                    "series": one.snapshot.series,
                     "taken_at": one.snapshot.taken_at,
                     "reasons": list(one.reasons),
                     "size_bytes": plan.sizes[one.snapshot.name],

@@ -142,6 +142,24 @@ def test_expire_says_why_each_one_stays(tmp_path: Path, folder: Path) -> None:
     assert snapshot(tmp_path, "expire", *to, *policy, "--yes", "--quiet").out == ""
 
 
+def test_snapshots_of_two_installs_in_one_folder(tmp_path: Path, folder: Path, original: Path) -> None:
+    (other,) = dated(original, folder, "2026-09-01T023000Z", hostname="elsewhere")
+    to = ("--to", str(folder))
+    assert snapshot(tmp_path, "verify", "--new", *to).code == 0
+    (folder / nights(1)[0] / "manifest.json").unlink()
+    ran = snapshot(tmp_path, "expire", *to, "--keep-last", "1", "--yes")
+    assert ran.code == 3
+    assert names(folder) == [other.name, nights(4)[0], nights(4)[3]]
+    lines = ran.out.splitlines()
+    heads = [line for line in lines if line.startswith(("elsewhere: ", "not known of which"))]
+    assert len(heads) == 2
+    assert lines.index(heads[0]) < lines.index(f"keep     {other.name}  last 1 of 1; the last good pair")
+    told = check(
+        snapshot(tmp_path, "expire", *to, "--keep-last", "1", "--dry-run", *JSON).out, "snapshot-expire"
+    )
+    assert [one["series"].partition(":")[0] for one in told["snapshots"]][1:] == ["elsewhere", ""]
+
+
 def test_a_policy_is_asked_for(tmp_path: Path, folder: Path) -> None:
     for words in (
         (),

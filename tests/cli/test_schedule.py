@@ -297,6 +297,10 @@ def test_a_program_that_the_user_cannot_run_is_said(tmp_path: Path, store: Store
 def test_what_would_be_refused_each_night_is_refused_now(tmp_path: Path, store: StoreCopy) -> None:
     for words, code, says in (
         (("--to", str(store.vectors / "x"), *flags(store)), 4, "inside the vector store"),
+        (
+            ("--to", "x", "--history", "h", "--qdrant-path", f"/proc/{os.getpid()}/root/tmp/q"),
+            *(4, "no job finds it the next night"),
+        ),
         (("--to", "x"), 3, "is not there, so that its owner is not known"),
         (("--to", "x", *flags(store), "--at", "24:00"), 2, "no time of a day"),
         (("--to", "x", *flags(store), "--at", "2:30"), 2, "no time of a day"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import example, given, settings
@@ -65,6 +66,7 @@ def stays(policy: Policy, one: Standing, everything: Sequence[Standing], now: fl
     assert one.taken_at is not None
     if one.taken_at > now:
         return True
+    everything = [x for x in everything if x.series == one.series]
     dated = [x for x in everything if x.state != "damaged" and x.taken_at is not None and x.taken_at <= now]
     good = [x for x in dated if x.state == "good"]
     if one.state == "good":
@@ -118,7 +120,8 @@ def folders(draw: st.DrawFn) -> list[Standing]:
         if taken[name] > 1:
             name += f"-{taken[name]}"
         kept = draw(st.sampled_from([None] * 9 + ["before the move"]))
-        found.append(Standing(name, None if state == "damaged" else at, state, "", kept))
+        series = draw(st.sampled_from(["one", "one", "one", "other"]))
+        found.append(Standing(name, None if state == "damaged" else at, state, "", kept, series))
     return found
 
 
@@ -139,8 +142,10 @@ def test_what_is_never_lost(policy: Policy, folder: list[Standing]) -> None:
     """Whatever the policy: the newest good pair, and every one newer than it; and with no good one, all that are not
     known to be good and unsettled."""
     decided = {one.snapshot.name: one for one in decide(policy, folder, NOW)}
-    good = [x for x in folder if x.state == "good" and (x.taken_at or 0) <= NOW]
     for one in folder:
+        good = [
+            x for x in folder if x.state == "good" and (x.taken_at or 0) <= NOW and x.series == one.series
+        ]
         if not decided[one.name].keep:
             assert one.state != "damaged" and one.kept is None and (one.taken_at or 0) <= NOW
             if one.state != "not settled":
@@ -149,11 +154,13 @@ def test_what_is_never_lost(policy: Policy, folder: list[Standing]) -> None:
                 assert any(
                     later(x, one)
                     for x in folder
-                    if x.state in ("good", "not settled") and x.taken_at is not None
+                    if x.state in ("good", "not settled")
+                    and x.taken_at is not None
+                    and x.series == one.series
                 )
-    if good:
-        newest = next(x for x in good if not any(later(y, x) for y in good if y is not x))
-        assert THE_LAST in decided[newest.name].reasons
+        if good:
+            newest = next(x for x in good if not any(later(y, x) for y in good if y is not x))
+            assert THE_LAST in decided[newest.name].reasons
 
 
 @given(policies, folders())
@@ -264,6 +271,18 @@ def test_one_not_verified_or_bad_takes_no_place_from_an_unsettled_one() -> None:
         at("2026-11-27 02:30:00", "not settled"),
     ]
     assert [one.keep for one in decide(Policy(last=1), folder, NOW)] == [True, True, True, False]
+
+
+def test_one_install_never_pushes_out_another() -> None:
+    folder = [replace(at(f"2026-11-{day:02d} 02:30:00"), series="busy") for day in range(1, 31)]
+    quiet = replace(at("2026-01-01 02:30:00"), series="quiet")
+    decided = decide(Policy(last=2, within="1d"), [*folder, quiet], NOW)
+    assert [one.snapshot.name[:10] for one in decided if one.keep] == [
+        "2026-11-30",
+        "2026-11-29",
+        "2026-01-01",
+    ]
+    assert decided[-1].reasons == ("last 1 of 2", "within 1d", THE_LAST)
 
 
 def test_marks_the_future_and_damaged_manifests_stay() -> None:
