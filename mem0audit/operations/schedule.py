@@ -58,7 +58,8 @@ def plan_schedule(
 ) -> SchedulePlan:
     """The three commands of each night and the units or the crontab line for them. Changes nothing.
 
-    It runs as the owner of the store, or as `run_as`; a user's own units run as that user. What `snapshot create`
+    It runs as the owner of the store, or as `run_as`, and as root where the agent has the store in a /tmp of its own or
+    in a container; a user's own units run as that user. What `snapshot create`
     would refuse each night is refused now, where the stores are there. Raises UsageProblem, CouldNotRead, Refused.
     """
     if sys.platform == "win32":
@@ -78,17 +79,23 @@ def plan_schedule(
                 "move the store out of there first: mem0audit explain L104",
             )
     owners = {path: units.owner_of(path, host) for path in paths}
-    if any(owner is None for owner in owners.values()):
-        missing = next(path for path, owner in owners.items() if owner is None)
+    missing = [path for path, owner in owners.items() if owner is None]
+    private = False
+    try:
+        seen = plan_create(install, host, folder).install
+        lies = [seen.history.value, *([seen.vectors.value] if seen.vectors is not None else [])]
+        private = any(seen_through(path, host)[0] is not None for path in lies)
+    except CouldNotRead:
+        if not missing:
+            raise
         if run_as is None and scope == "system":
             raise CouldNotRead(
-                f"{missing} is not there, so that its owner is not known",
+                f"{missing[0]} is not there, so that its owner is not known",
                 "say as whom it runs with --run-as USER; where this install writes: mem0audit status",
-            )
-        notes.append(f"{missing} is not there yet")
-    else:
-        plan_create(install, host, folder)
-    user = None if scope == "user" else _user(run_as, owners)
+            ) from None
+        notes.append(f"{missing[0]} is not there yet")
+    # A /tmp of the agent's own, or a container: only root gets in.
+    user = None if scope == "user" else _user(run_as or ("root" if private else None), owners)
     uid = host.uid if user is None else units.uid_of(user)
     notes += _notes(user, uid, owners, program, host)
     wanted = Schedule(program, install_words, folder, policy, at, user)

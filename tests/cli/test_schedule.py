@@ -29,7 +29,7 @@ from mem0audit.core.schedule import (
 from mem0audit.stores import files
 from tests.builders import StoreCopy, copy_store
 from tests.cli.program import Ran, call, clean_environment
-from tests.operations.test_snapshot import mounted, needs_root
+from tests.operations.test_snapshot import HOLDING, mounted, needs_root
 from tests.report.test_json import check
 
 CONFIG = Path(__file__).parents[2] / "config"
@@ -621,3 +621,41 @@ def test_roots_hand_in_the_folder_does_not_stop_the_agents_user() -> None:
             assert call(home, "snapshot", "expire", "--keep-last", "1", "--yes", *to).code == 0
         assert len(list(folder.glob("20*"))) == 1
         assert {path.stat().st_uid for path in folder.rglob("*")} == {65534}
+
+
+@pytest.mark.root
+def test_out_of_an_agents_own_tmp_it_runs_as_root(durable: Path) -> None:
+    """PrivateTmp=: from here nothing lies at the path, and root takes it while the agent lives, whatever its pid."""
+    needs_root()
+    theirs = copy_store("2.2.1", durable / "theirs")
+    seen = durable / "seen"
+    seen.mkdir()
+    copying = f"mount -t tmpfs tmpfs {seen} && cp -r {theirs.vectors} {theirs.history} {seen} && chown -R 65534 {seen}"
+    script = f'{copying} && exec "{os.path.realpath(sys.executable)}" -c "$1" "{seen}" same delete'
+    words = (
+        "--history",
+        f"{seen}/history.db",
+        "--qdrant-path",
+        f"{seen}/qdrant",
+        "--to",
+        f"{durable}/snapshots",
+    )
+    assert schedule(durable, "snapshot", *words).code == 3
+    agent = subprocess.Popen(
+        ["unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh", HOLDING],
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert agent.stdout is not None
+        assert agent.stdout.readline().strip() == b"open"
+        plan = planned(durable, *words)
+        assert plan["user"] == "root" and plan["commands"][0][-4:] == list(words[:4])
+        assert night(durable, plan["units"][0]["text"]) == (0, "")
+    finally:
+        agent.kill()
+        agent.wait()
+        assert agent.stdout is not None
+        agent.stdout.close()
+    assert len(list((durable / "snapshots").glob("20*"))) == 1
+    code, said = night(durable, plan["units"][0]["text"])
+    assert code == 3 and "is not there" in said
