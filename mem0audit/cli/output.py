@@ -142,6 +142,16 @@ def say(line: str) -> None:
         silence(sys.stderr)  # else its flush at exit would fail again, and make the exit code 120
 
 
+def confirm(question: str) -> None:
+    """Asks at the terminal before a change. Raises Refused where nobody can answer, or the answer is not yes."""
+    if not is_terminal(sys.stdin) or not is_terminal(sys.stderr):
+        raise Refused("not confirmed: there is no terminal to ask at; nothing changed", "to do it: --yes")
+    sys.stderr.write(f"{escape(question)} [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise Refused("not confirmed; nothing changed")
+
+
 def check_output(output: str | None, install: Install | None = None) -> None:
     """Refuses, before any work, a `-o` that cannot be written or that lies in the install it looks at.
 

@@ -20,15 +20,16 @@ from mem0audit.cli.options import (
     QdrantPathOption,
     QdrantUrlOption,
 )
-from mem0audit.cli.output import check_output, screen, write
+from mem0audit.cli.output import check_output, say, screen, write
 from mem0audit.cli.progress import progress
 from mem0audit.core.errors import UsageProblem
 
 if TYPE_CHECKING:
     from mem0audit.install.host import Host
+    from mem0audit.operations.verify import Depth
 
 app = typer.Typer(
-    help="Both stores as one dated pair: create, list, show, verify.",
+    help="Both stores as one dated pair: create, list, show, verify, keep, expire.",
     rich_markup_mode=None,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -123,21 +124,28 @@ def _create(
 
 @app.command("list")
 def _list(to: ToOption = None, format_: FormatOption = Format.TEXT) -> int:
-    """The snapshots in a folder, the newest first. Exit: 0, or 3 where a manifest does not read."""
+    """The snapshots in a folder, the newest first.
+
+    Each with its age, size and counts, whether it is settled, when it was verified, whether it is kept and why.
+    Exit: 0, or 3 where a manifest does not read.
+    """
     host = _host()
     folder = _folder(to, host)
+    from mem0audit.operations.marks import with_marks
     from mem0audit.operations.verify import list_snapshots
 
-    listed = list_snapshots(folder)
+    listed, unknown = with_marks(folder, list_snapshots(folder))
     if format_ is Format.JSON:
         from mem0audit.report.json import snapshots_json
 
-        write(snapshots_json(folder, listed))
+        write(snapshots_json(folder, listed, unknown))
     else:
         from mem0audit.report.snapshots import list_text
 
-        write(list_text(folder, listed, host.now, screen()))
-    return exits.NOT_READ if any(one.manifest is None for one in listed) else exits.OK
+        write(list_text(folder, listed, host.now, screen(), known=unknown is None))
+    if unknown is not None:
+        say(f"mem0audit: {unknown}")
+    return exits.NOT_READ if unknown or any(one.manifest is None for one in listed) else exits.OK
 
 
 @app.command("show")
@@ -152,19 +160,23 @@ def _show(
     """
     host = _host()
     folder = _folder_of(name, to, host)
+    from mem0audit.operations.marks import with_marks
     from mem0audit.operations.verify import show_snapshot
 
     one = show_snapshot(folder, name)
+    (one,), unknown = with_marks(os.path.dirname(one.path), (one,))  # noqa: PTH120
     assert one.manifest is not None
     if format_ is Format.JSON:
         from mem0audit.report.json import snapshot_json
 
-        write(snapshot_json(one.path, one.manifest))
+        write(snapshot_json(one.path, one.manifest, listed=one))
     else:
         from mem0audit.report.snapshots import show_text
 
-        write(show_text(one, host.now, screen()))
-    return exits.OK
+        write(show_text(one, host.now, screen(), known=unknown is None))
+    if unknown is not None:
+        say(f"mem0audit: {unknown}")
+    return exits.NOT_READ if unknown else exits.OK
 
 
 @app.command("verify")
@@ -173,16 +185,19 @@ def _verify(
         str | None, typer.Argument(metavar="[NAME|DIR]", help="One, or a folder of them.", show_default="all")
     ] = None,
     to: ToOption = None,
+    new: Annotated[bool, typer.Option("--new", help="Only those that have no verdict yet.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Names, sizes and the manifest only.")] = False,
     deep: Annotated[
         bool, typer.Option("--deep", help="Put back into a scratch folder too, and audited there.")
     ] = False,
     format_: FormatOption = Format.TEXT,
     output: OutputOption = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing where all are good.")] = False,
 ) -> int:
-    """Whether snapshots hold what their manifests say; changes nothing.
+    """Whether snapshots hold what their manifests say.
 
-    Every byte, SQLite's integrity_check, and both stores as a pair.
+    Every byte, SQLite's integrity_check, and both stores as a pair. Nothing in one changes; the verdict is noted
+    beside the snapshots, for `list` and `expire` (a --quick look that finds nothing is not).
     Exit: 0 good, 1 something is wrong (each file is named), 3 it is no snapshot or could not be checked.
     """
     if quick and deep:
@@ -190,19 +205,29 @@ def _verify(
     check_output(output)
     host = _host()
     folder = _folder_of(name, to, host)
-    from mem0audit.operations.verify import find_snapshots, verify
+    from mem0audit.operations.marks import QUICK, verify_and_record, without_verdict
+    from mem0audit.operations.verify import find_snapshots
 
     paths = find_snapshots(folder, name)
-    with progress() as tell:
-        verdicts = [verify(path, "quick" if quick else "deep" if deep else "default", tell) for path in paths]
+    if new:
+        paths = without_verdict(paths)
+    with progress(quiet=quiet) as tell:
+        depth: Depth = "quick" if quick else "deep" if deep else "default"
+        recorded = [verify_and_record(path, depth, tell) for path in paths]
+    verdicts = [one.verdict for one in recorded]
+    codes = [exits.FINDINGS for one in verdicts if one.problems]
+    codes += [exits.NOT_READ for one in verdicts if one.not_checked]
+    code = exits.first_of(codes)
     if format_ is Format.JSON:
         from mem0audit.report.json import verify_json
 
-        write(verify_json(verdicts), output)
-    else:
+        not_recorded = {one.verdict.path: one.not_recorded for one in recorded}
+        write(verify_json(verdicts, not_recorded=not_recorded), output)
+    elif not (quiet and code == exits.OK):
         from mem0audit.report.snapshots import verify_text
 
         write(verify_text(verdicts, screen(to_file=output is not None)), output)
-    codes = [exits.FINDINGS for one in verdicts if one.problems]
-    codes += [exits.NOT_READ for one in verdicts if one.not_checked]
-    return exits.first_of(codes)
+    for why in dict.fromkeys(one.not_recorded for one in recorded):
+        if why is not None and why != QUICK:
+            say(f"mem0audit: not recorded: {why}")
+    return code

@@ -17,11 +17,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from hashlib import sha256
-from typing import Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from mem0audit.core.model import HistoryRow, Install, NotChecked, Origin, Place
 from mem0audit.core.points import EntityRecord, PointRecord
 from mem0audit.core.times import instant, shown
+
+if TYPE_CHECKING:
+    from mem0audit.core.marks import Checked, Kept
 
 FORMAT: Final = 1
 KIND: Final = "mem0audit-snapshot"
@@ -315,12 +318,18 @@ class Taken:
 
 @dataclass(frozen=True)
 class Listed:
-    """One entry of a snapshot folder; `problem` says why its manifest does not read."""
+    """One entry of a snapshot folder; `problem` says why its manifest does not read.
+
+    `checked` is the last verdict of `verify` on this very snapshot, `kept` its mark, as the marks beside the
+    snapshots say.
+    """
 
     name: str
     path: str
     manifest: Manifest | None
     problem: str | None = None
+    checked: Checked | None = None
+    kept: Kept | None = None
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from mem0audit.core.model import (
 from mem0audit.report.escape import without_surrogates
 
 if TYPE_CHECKING:  # data only: explain must not load what these operations read with
+    from mem0audit.core.marks import Checked, Kept
     from mem0audit.core.snapshot import Listed, Manifest, SnapshotPlan, Taken, Verdict
     from mem0audit.operations.log import Log
     from mem0audit.operations.show import Shown
@@ -398,21 +399,30 @@ def snapshot_plan_json(plan: SnapshotPlan) -> str:
     )
 
 
-def snapshot_json(path: str, manifest: Manifest, taken: Taken | None = None) -> str:
-    """One snapshot; `taken` where it was just made."""
-    body = {"path": path, "size_bytes": manifest.size_bytes, "manifest": _manifest(manifest)}
+def snapshot_json(
+    path: str, manifest: Manifest, taken: Taken | None = None, listed: Listed | None = None
+) -> str:
+    """One snapshot; `taken` where it was just made, `listed` where it is shown with what is known beside it."""
+    body: dict[str, Any] = {
+        "path": path,
+        "size_bytes": manifest.size_bytes,
+        "manifest": _manifest(manifest),
+    }
+    if listed is not None:
+        body.update(_marks(listed.checked, listed.kept))
     if taken is not None:
         body["removed"] = list(taken.removed)
         body["seconds"] = round(taken.seconds, 3)
     return dump("snapshot", body)
 
 
-def snapshots_json(folder: str, listed: Iterable[Listed]) -> str:
-    """The snapshots in a folder."""
+def snapshots_json(folder: str, listed: Iterable[Listed], marks_problem: str | None = None) -> str:
+    """The snapshots in a folder; `marks_problem` is why it is not known which are verified and kept."""
     return dump(
         "snapshots",
         {
             "folder": folder,
+            "marks_problem": marks_problem,
             "snapshots": [
                 {
                     "name": one.name,
@@ -420,6 +430,7 @@ def snapshots_json(folder: str, listed: Iterable[Listed]) -> str:
                     "problem": one.problem,
                     "size_bytes": None if one.manifest is None else one.manifest.size_bytes,
                     "manifest": None if one.manifest is None else _manifest(one.manifest),
+                    **_marks(one.checked, one.kept),
                 }
                 for one in listed
             ],
@@ -427,8 +438,23 @@ def snapshots_json(folder: str, listed: Iterable[Listed]) -> str:
     )
 
 
-def verify_json(verdicts: Iterable[Verdict]) -> str:
-    """What `snapshot verify` says of each."""
+def _marks(checked: Checked | None, kept: Kept | None) -> dict[str, Any]:
+    """What is known of a snapshot beside itself."""
+    return {
+        "verified": None
+        if checked is None
+        else {"at": checked.at, "depth": checked.depth, "good": checked.good, "problem": checked.problem},
+        "kept": kept_json(kept),
+    }
+
+
+def kept_json(kept: Kept | None) -> dict[str, str] | None:
+    """A mark of `snapshot keep`."""
+    return None if kept is None else {"at": kept.at, "reason": kept.reason}
+
+
+def verify_json(verdicts: Iterable[Verdict], *, not_recorded: Mapping[str, str | None]) -> str:
+    """What `snapshot verify` says of each; `not_recorded` is by path why that was not noted, None where it was."""
     return dump(
         "verify",
         {
@@ -443,6 +469,7 @@ def verify_json(verdicts: Iterable[Verdict]) -> str:
                     "not_checked": [not_checked(n) for n in one.not_checked],
                     "findings": dict(one.findings),
                     "seconds": round(one.seconds, 3),
+                    "not_recorded": not_recorded[one.path],
                 }
                 for one in verdicts
             ]

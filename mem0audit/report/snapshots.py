@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mem0audit.core.catalogue import CATALOGUE
+from mem0audit.core.marks import Checked, Kept
 from mem0audit.core.model import Severity
 from mem0audit.core.snapshot import Listed, Manifest, SnapshotPlan, Taken, Verdict
-from mem0audit.core.times import age
+from mem0audit.core.times import age, instant
 from mem0audit.report.escape import escape, shell_word
 from mem0audit.report.screen import Screen, table
 from mem0audit.report.words import memories, plural, seconds, size
@@ -90,8 +91,24 @@ def _faults(findings: Mapping[str, int], screen: Screen) -> list[str]:
     return screen.wrap(f"Copied as they are, with the install's own faults: {', '.join(faults)}.")
 
 
-def list_text(folder: str, listed: Sequence[Listed], now: float, screen: Screen) -> str:
-    """One line a snapshot, the newest first. `now` is in seconds since 1970."""
+def _verified(checked: Checked | None, now: float) -> str:
+    """When `verify` last found it good or bad, and how deep it looked."""
+    if checked is None:
+        return "not verified"
+    ago = f"{age(max(now - (instant(checked.at) or 0.0), 0.0))} ago"
+    how = "" if checked.depth == "default" else f", {checked.depth}"
+    return f"verified {ago}{how}" if checked.good else f"NOT GOOD {ago}{how}"
+
+
+def _kept(kept: Kept | None) -> list[str]:
+    return [] if kept is None else [f"kept: {escape(kept.reason)}"]
+
+
+def list_text(
+    folder: str, listed: Sequence[Listed], now: float, screen: Screen, *, known: bool = True
+) -> str:
+    """One line a snapshot, the newest first: age, size, counts, whether it is settled, when it was last verified,
+    whether it is kept and why. `now` is in seconds since 1970; `known` is false where the marks do not read."""
     if not listed:
         lines = [f"No snapshot in {escape(folder)}."]
         lines.append(f"To take one:   {screen.program} snapshot create --to {shell_word(folder)}")
@@ -99,16 +116,23 @@ def list_text(folder: str, listed: Sequence[Listed], now: float, screen: Screen)
     rows = []
     for one in listed:
         if one.manifest is None:
-            rows.append([one.name, "", "", "", f"NOT READABLE: {escape(one.problem or '')}"])
+            rows.append(
+                [one.name, "", "", "", f"NOT READABLE: {escape(one.problem or '')}", "", *_kept(one.kept)]
+            )
             continue
         manifest = one.manifest
         state = "settled" if manifest.settled else "not settled"
         how_old = f"{age(max(now - manifest.taken_at, 0.0))} old"
-        rows.append([one.name, how_old, size(manifest.size_bytes), _holds(manifest), state])
+        rows.append(
+            [
+                *(one.name, how_old, size(manifest.size_bytes), _holds(manifest), state),
+                *(_verified(one.checked, now) if known else "not known whether verified", *_kept(one.kept)),
+            ]
+        )
     return "\n".join(table(rows, right=(2,))) + "\n"
 
 
-def show_text(one: Listed, now: float, screen: Screen) -> str:
+def show_text(one: Listed, now: float, screen: Screen, *, known: bool = True) -> str:
     """Everything a manifest says."""
     manifest = one.manifest
     assert manifest is not None
@@ -127,7 +151,10 @@ def show_text(one: Listed, now: float, screen: Screen) -> str:
         ["points", manifest.points_digest],
         ["rows", manifest.history_digest or "the log could not be read"],
         ["tries", f"{manifest.tries}, the longest of {seconds(manifest.longest_hold_s)}"],
+        ["verified", _verdict(one.checked) if known else "not known"],
     ]
+    if one.kept is not None:
+        rows.append(["kept", f"{escape(one.kept.reason)}  since {one.kept.at}"])
     lines += table(rows)
     lines += ["", *_settled(manifest, screen), *_faults(manifest.findings, screen), ""]
     lines += table(
@@ -139,6 +166,14 @@ def show_text(one: Listed, now: float, screen: Screen) -> str:
     )
     lines += ["", f"Check it:   {screen.program} snapshot verify {shell_word(one.path)}"]
     return "\n".join(lines) + "\n"
+
+
+def _verdict(checked: Checked | None) -> str:
+    if checked is None:
+        return "not yet"
+    if checked.good:
+        return f"good at {checked.at}: {_DEPTHS[checked.depth]}"
+    return f"NOT GOOD at {checked.at}: {escape(checked.problem or '')}"
 
 
 _DEPTHS = {
@@ -164,6 +199,8 @@ def verify_text(verdicts: Sequence[Verdict], screen: Screen) -> str:
             lines += screen.wrap(f"{problem.path}: {problem.detail}", indent=2, hanging=4)
         for gap in one.not_checked:
             lines += screen.wrap(f"not checked: {gap.what}: {gap.why}", indent=2, hanging=4)
-    if all(one.good for one in verdicts):
+    if not verdicts:
+        lines.append("Each has a verdict already: without --new they are looked at again.")
+    elif all(one.good for one in verdicts):
         lines += screen.wrap(f"Checked: {_DEPTHS[verdicts[0].depth]}.")
     return "\n".join(lines) + "\n"

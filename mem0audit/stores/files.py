@@ -17,11 +17,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 from mem0audit.core.errors import Refused
+from mem0audit.core.marks import MARKS
 
 CHUNK = 8 << 20
 _kept: dict[tuple[int, int], int] = {}
@@ -108,13 +109,14 @@ def copy_into(source: str, target: Path) -> None:
         close_source(reading)
 
 
-def write_file(path: Path, data: bytes) -> None:
-    """Write a whole file (0600) that is there with all of `data` or, at any failure, as it was before.
+def write_file(path: Path, data: bytes, *, mode: int = 0o600, ours: bool = False) -> None:
+    """Write a whole file (`mode`) that is there with all of `data` or, at any failure, as it was before.
 
-    Written beside the target and renamed over it; a symlink is followed, so that it stays one. Raises
-    OSError, and leaves nothing behind.
+    Written beside the target and renamed over it; a symlink is followed, so that it stays one. A file of `ours`
+    in somebody's folder is never written through a link, and belongs to the folder's owner where root writes it.
+    Raises OSError, and leaves nothing behind.
     """
-    target = Path(os.path.realpath(path))
+    target = path if ours else Path(os.path.realpath(path))
     step("file.create")
     writing, name = tempfile.mkstemp(prefix=f".{target.name[:100]}.", dir=target.parent)
     try:
@@ -123,6 +125,10 @@ def write_file(path: Path, data: bytes) -> None:
             step("file.write")
             while view:
                 view = view[os.write(writing, view) :]
+            if mode != 0o600:
+                os.fchmod(writing, mode)
+            if ours:
+                _give_to_owner_of(target.parent, writing)
             step("file.fsync")
             os.fsync(writing)
         finally:
@@ -140,6 +146,17 @@ def write_file(path: Path, data: bytes) -> None:
         os.close(folder)
 
 
+def _give_to_owner_of(folder: Path, descriptor: int) -> None:
+    """Where root made a file in somebody's folder: the next run, as that user, must be able to open it."""
+    owner, made = folder.stat(), os.fstat(descriptor)
+    if os.geteuid() or made.st_nlink != 1:  # with a second name it may be anybody's file
+        return
+    if (owner.st_uid, owner.st_gid) != (made.st_uid, made.st_gid):
+        step("file.owner")
+        with suppress(PermissionError):  # a network folder on which root is nobody
+            os.fchown(descriptor, owner.st_uid, owner.st_gid)
+
+
 def kept_folder() -> Path:
     """A private folder (0700) in the temporary directory that stays."""
     step("kept.create")
@@ -150,6 +167,9 @@ def kept_folder() -> Path:
 
 LOCK: Final = ".mem0audit.lock"
 _TAKING: Final = re.compile(r"\.taking-\d{4}-\d{2}-\d{2}T\d{6}Z(-\d{1,4})?", re.ASCII)
+_REMOVING: Final = re.compile(r"\.removing-\d{4}-\d{2}-\d{2}T\d{6}Z(-\d{1,4})?", re.ASCII)
+_HALF_WRITTEN: Final = re.compile(re.escape(f".{MARKS}.") + "[a-z0-9_]{8}", re.ASCII)
+"""What `write_file` leaves of the file of marks when it is killed."""
 _COPY_CHUNK: Final = 8 << 20
 _COMPARE_CHUNK: Final = 1 << 20
 _FICLONE: Final = 0x40049409
@@ -164,11 +184,11 @@ class TookTooLong(Exception):
 
 
 @contextmanager
-def snapshot_folder(folder: Path) -> Iterator[None]:
+def snapshot_folder(folder: Path, wait_s: float = 0.0) -> Iterator[None]:
     """The folder that holds snapshots, made (0700) where it is not there, for this process alone.
 
     Its lock file stays; the pid and the command of who holds it are written into it. Raises Refused naming
-    the holder, OSError.
+    the holder, after waiting for it up to `wait_s` seconds, OSError.
     """
     import fcntl  # not on Windows
 
@@ -178,32 +198,81 @@ def snapshot_folder(folder: Path) -> Iterator[None]:
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     descriptor = os.open(folder / LOCK, flags, 0o600)
     try:
+        end = time.monotonic() + wait_s
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            while True:
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() >= end:
+                        raise
+                time.sleep(0.05)
         except BlockingIOError:
             holder = os.pread(descriptor, 300, 0).decode("utf-8", "replace").strip()
             raise Refused(
                 f"{folder}: another mem0audit works there" + (f" ({holder})" if holder else ""),
                 "try again when it is done",
             ) from None
+        _give_to_owner_of(folder, descriptor)
         step("snapshot.lock.write")
         command = shlex.join([os.path.basename(sys.argv[0] or "python"), *sys.argv[1:]])  # noqa: PTH119
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"pid {os.getpid()}: {command}"[:250].encode("utf-8", "replace") + b"\n", 0)
+        said = f"pid {os.getpid()}: {command}"[:250].encode("utf-8", "replace") + b"\n"
+        try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, said, 0)
+        except OSError as error:
+            # A full disk must not keep an expiry from making room; the lock holds without a name in it.
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
         yield
     finally:
         os.close(descriptor)
 
 
 def remove_unfinished(folder: Path) -> tuple[str, ...]:
-    """Removes what runs that were cut off left in a locked snapshot folder; their names. Raises OSError."""
+    """Removes what runs that were cut off left in a locked snapshot folder; their names. Raises OSError.
+
+    What is left of a snapshot that was being removed and still cannot be is left to the next `expire`, which
+    says so: it must not keep a new snapshot from being taken.
+    """
     removed = []
     for entry in sorted(folder.iterdir()):
-        if _TAKING.fullmatch(entry.name) and stat.S_ISDIR(entry.lstat().st_mode):
+        folder_there = stat.S_ISDIR(entry.lstat().st_mode)
+        if _TAKING.fullmatch(entry.name) and folder_there:
             step("snapshot.clean")
             shutil.rmtree(entry)
             removed.append(entry.name)
+        elif _REMOVING.fullmatch(entry.name) and folder_there:
+            try:
+                step("expire.clean")
+                shutil.rmtree(entry)
+            except OSError:
+                continue
+            removed.append(entry.name)
+        elif _HALF_WRITTEN.fullmatch(entry.name) and not folder_there:
+            step("marks.clean")
+            entry.unlink()
+            removed.append(entry.name)
     return tuple(removed)
+
+
+def half_removed(folder: Path) -> tuple[str, ...]:
+    """The hidden names of snapshots whose removal was cut off. Raises OSError."""
+    return tuple(sorted(entry.name for entry in folder.iterdir() if _REMOVING.fullmatch(entry.name)))
+
+
+def remove_snapshot(path: Path) -> None:
+    """Removes a snapshot of a locked folder: it is first given a hidden name, and only when that is on the disk
+    its files go, so that nothing half is ever listed. Raises OSError."""
+    hidden = path.with_name(f".removing-{path.name}")
+    step("expire.rename")
+    os.rename(path, hidden)  # noqa: PTH104
+    step("expire.renamed")
+    _sync(path.parent)
+    step("expire.remove")
+    shutil.rmtree(hidden)
+    step("expire.removed")
 
 
 def begin_snapshot(folder: Path, name: str) -> Path:

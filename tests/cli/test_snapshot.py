@@ -60,7 +60,7 @@ def test_create_list_show_verify(tmp_path: Path, store: StoreCopy) -> None:
     ran = snapshot(tmp_path, "list", "--to", folder)
     assert ran.code == 0
     assert ran.out.startswith(f"{path.name}  0 s old") or ran.out.startswith(path.name)
-    assert ran.out.rstrip().endswith("settled")
+    assert ran.out.rstrip().endswith("  settled  not verified")
 
     ran = snapshot(tmp_path, "show", path.name, "--to", folder)
     assert ran.code == 0

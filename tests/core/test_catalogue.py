@@ -96,8 +96,8 @@ T705 broken-supersession high planned
 T706 wide-gap medium planned
 """
 
-SNAPSHOT_COMMANDS = {"create", "list", "show", "verify"}
-COMMANDS = {"audit", "status", "explain", "show", "users", "log", "config", "demo", "snapshot"}
+SNAPSHOT_COMMANDS = {"create", "list", "show", "verify", "keep", "expire"}
+COMMANDS = {"audit", "status", "explain", "show", "users", "log", "config", "demo", "snapshot", "schedule"}
 CODES = list(CATALOGUE)
 
 

@@ -34,6 +34,10 @@ KINDS = (
     "snapshot",
     "snapshots",
     "verify",
+    "snapshot-keep",
+    "snapshot-expire",
+    "schedule",
+    "schedule-status",
     "snapshot-plan",
 )
 SECRET = "SECRETCAROL likes \x1b[31m red \ud800"

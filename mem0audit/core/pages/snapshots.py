@@ -5,6 +5,13 @@ from __future__ import annotations
 from mem0audit.core.model import Severity
 from mem0audit.core.pages import TAKE_PAIR, Rule, commands
 
+EVERY_NIGHT = "\n".join(
+    (
+        "And every night from then on (it prints a systemd service and timer, and how to set them up):",
+        commands("mem0audit schedule snapshot --to /srv/backup/mem0"),
+    )
+)
+
 RULES = (
     Rule(
         code="B901",
@@ -14,7 +21,7 @@ RULES = (
         comes_about="mem0 and embedded Qdrant make none.",
         looks_like="No folder for snapshots is known (`snapshot_dir` in mem0audit.toml), or none of this install lies "
         "in it.",
-        to_do=TAKE_PAIR,
+        to_do="\n".join((TAKE_PAIR, EVERY_NIGHT)),
     ),
     Rule(
         code="B902",
@@ -23,7 +30,14 @@ RULES = (
         summary="The newest snapshot is older than it should be.",
         comes_about="The job that takes them stopped or fails.",
         looks_like="The newest good snapshot's time is before the configured age.",
-        to_do=TAKE_PAIR,
+        to_do="\n".join(
+            (
+                "When a scheduled one last ran, how it ended, and when it runs next:",
+                commands("mem0audit schedule status"),
+                TAKE_PAIR,
+                EVERY_NIGHT,
+            )
+        ),
     ),
     Rule(
         code="B903",

@@ -1,0 +1,312 @@
+"""A snapshot every night: what would run, the unit files that make it so, and what became of it."""
+
+from __future__ import annotations
+
+import os
+import site
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import mem0audit
+from mem0audit.core import schedule as core
+from mem0audit.core.errors import CouldNotRead, Failed, Refused, UsageProblem
+from mem0audit.core.model import Install, NotChecked
+from mem0audit.core.retention import Policy
+from mem0audit.core.schedule import SERVICE, TIMER, CannotSay, Schedule
+from mem0audit.install import units
+from mem0audit.install.host import Host, seen_through
+from mem0audit.install.units import Scope
+from mem0audit.operations.snapshot import plan_create
+from mem0audit.stores import files
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A unit file: its whole path and text."""
+
+    path: str
+    text: str
+
+
+@dataclass(frozen=True)
+class SchedulePlan:
+    """What `schedule snapshot` would set up. `cron` is None unless asked for; `folder_owner` is whom a folder for
+    the snapshots that is not there yet should be made for, None where it is there; `notes` are said to the user."""
+
+    schedule: Schedule
+    scope: Scope
+    units: tuple[Unit, ...]
+    cron: str | None
+    folder_owner: str | None
+    notes: tuple[str, ...]
+
+
+def plan_schedule(
+    install: Install,
+    host: Host,
+    program: tuple[str, ...],
+    install_words: tuple[str, ...],
+    folder: str,
+    policy: Policy,
+    at: str,
+    scope: Scope,
+    run_as: str | None = None,
+    *,
+    cron: bool = False,
+) -> SchedulePlan:
+    """The three commands of each night and the units or the crontab line for them. Changes nothing.
+
+    It runs as the owner of the store, or as `run_as`, and as root where the agent has the store in a /tmp of its own or
+    in a container; a user's own units run as that user. What `snapshot create`
+    would refuse each night is refused now, where the stores are there. Raises UsageProblem, CouldNotRead, Refused.
+    """
+    if sys.platform == "win32":
+        raise Refused("snapshots are taken on Linux and other Unix systems only")
+    try:
+        core.time_of_day(at)
+    except ValueError:
+        raise UsageProblem("--at: no time of a day", "hours and minutes, as in 02:30") from None
+    if scope == "user" and run_as is not None:
+        raise UsageProblem("--user and --run-as: a user's own units run as that user")
+    notes: list[str] = []
+    paths = [install.history.value, *([install.vectors.value] if install.vectors is not None else [])]
+    for path in paths:
+        if seen_through(path, host)[0] is not None:
+            raise Refused(
+                f"{path} is there only while that very process lives: no job finds it the next night",
+                "move the store out of there first: mem0audit explain L104",
+            )
+    owners = {path: units.owner_of(path, host) for path in paths}
+    missing = [path for path, owner in owners.items() if owner is None]
+    private = False
+    try:
+        seen = plan_create(install, host, folder).install
+        lies = [seen.history.value, *([seen.vectors.value] if seen.vectors is not None else [])]
+        private = any(seen_through(path, host)[0] is not None for path in lies)
+    except CouldNotRead:
+        if not missing:
+            raise
+        if run_as is None and scope == "system":
+            raise CouldNotRead(
+                f"{missing[0]} is not there, so that its owner is not known",
+                "say as whom it runs with --run-as USER; where this install writes: mem0audit status",
+            ) from None
+        notes.append(f"{missing[0]} is not there yet")
+    # A /tmp of the agent's own, or a container: only root gets in.
+    user = None if scope == "user" else _user(run_as or ("root" if private else None), owners)
+    uid = host.uid if user is None else units.uid_of(user)
+    notes += _notes(user, uid, owners, program, host)
+    wanted = Schedule(program, install_words, folder, policy, at, user)
+    try:
+        line = core.cron_line(wanted) if cron else None
+        where = units.unit_folder(scope, host)
+        made = (
+            Unit(f"{where}/{SERVICE}", core.service_text(wanted)),
+            Unit(f"{where}/{TIMER}", core.timer_text(wanted)),
+        )
+    except CannotSay as problem:
+        raise UsageProblem(str(problem)) from None
+    there = os.path.isdir(host.at(folder))  # noqa: PTH112
+    owner = None if there else user or units.account(host.uid)
+    return SchedulePlan(wanted, scope, () if cron else made, line, owner, tuple(notes))
+
+
+def _user(run_as: str | None, owners: dict[str, int | None]) -> str:
+    if run_as is not None:
+        if units.uid_of(run_as) is None and not _is_name(run_as):
+            raise UsageProblem(f"--run-as {run_as}: no name of an account")
+        return run_as
+    found = {owner for owner in owners.values() if owner is not None}
+    # Halves that belong to two users are read by root alone.
+    return units.account(found.pop()) if len(found) == 1 else "root"
+
+
+def _is_name(user: str) -> bool:
+    return user.isascii() and user.replace("-", "").replace("_", "").replace(".", "").isalnum()
+
+
+def _notes(
+    user: str | None, uid: int | None, owners: dict[str, int | None], program: Sequence[str], host: Host
+) -> list[str]:
+    if uid is None:
+        return [f"there is no user {user} on this machine yet"]
+    notes = []
+    for path in (program[0], os.path.dirname(mem0audit.__file__)):  # noqa: PTH120
+        closed = units.not_reachable(path, uid, host)
+        if closed is not None:
+            notes.append(
+                f"{user or units.account(uid)} cannot run {program[0]}: {closed} is closed to that user; install "
+                "mem0audit where that user may run it"
+            )
+            break
+    else:
+        if uid != host.uid and mem0audit.__file__.startswith(site.getusersitepackages()):
+            notes.append(
+                f"mem0audit lies in {site.getusersitepackages()}, where the Python of another user does not look; "
+                "install it for all (pipx install --global, or an environment in /opt)"
+            )
+    for path, owner in owners.items():
+        if uid and owner not in (None, uid):
+            notes.append(
+                f"{path} belongs to {units.account(owner or 0)}, and this runs as {units.account(uid)}"
+            )
+    return notes
+
+
+# --- Install ---------------------------------------------------------------------------------------
+
+
+def install_units(plan: SchedulePlan, host: Host, *, overwrite: bool) -> tuple[tuple[str, str], ...]:
+    """Writes the unit files, each whole, and gives (path, "written" or "as it was"). Enables nothing.
+
+    Raises Refused, before anything is written, where one of them is there and differs and `overwrite` is false, or is
+    a link (a masked unit is one), or root is needed; Failed where one could not be written.
+    """
+    if plan.scope == "system" and host.uid:
+        raise Refused(
+            f"{units.unit_folder('system', host)} is root's: nothing was written",
+            "run it with sudo, or set up your own units with --user",
+        )
+    done = []
+    for unit in plan.units:
+        path = Path(unit.path)
+        if path.is_symlink():
+            raise Refused(
+                f"{unit.path} is a link to {os.readlink(path)}: nothing was written",  # noqa: PTH115
+                "a masked unit is such a link: systemctl unmask",
+            )
+        try:
+            same = path.read_bytes() == unit.text.encode("utf-8")
+        except FileNotFoundError:
+            done.append((unit, "written"))
+            continue
+        except OSError as error:
+            raise Refused(f"{unit.path}: {(error.strerror or 'cannot be read').lower()}") from None
+        if not same and not overwrite:
+            raise Refused(f"{unit.path} is there and differs: nothing was written", "to replace it: --yes")
+        done.append((unit, "as it was" if same else "written"))
+    for unit, what in done:
+        if what == "as it was":
+            continue
+        try:
+            files.make_folders(Path(unit.path).parent)
+            files.write_file(Path(unit.path), unit.text.encode("utf-8"), mode=0o644, ours=True)
+        except OSError as error:
+            raise Failed(
+                f"{unit.path}: {(error.strerror or 'could not be written').lower()}",
+                "the same command finishes it",
+            ) from None
+    return tuple((unit.path, what) for unit, what in done)
+
+
+def enable(scope: Scope, host: Host) -> None:
+    """Lets systemd read the units and start the timer, now and at each boot. Raises Failed."""
+    for words in (("daemon-reload",), ("enable", "--now", TIMER)):
+        well, said = units.systemctl(scope, words, host)
+        if not well:
+            raise Failed(
+                f"the unit files are written, and not enabled: systemctl {' '.join(words)}: {said}",
+                "the same command finishes it",
+            )
+
+
+# --- Status ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """The snapshots of one scope ("system" or "user"): unit files that are there, and what systemd says.
+
+    Times are texts of systemd's, UTC; None where there is none or it is not known. `last_failed` is None where no
+    run is known.
+    """
+
+    scope: str
+    paths: tuple[str, ...]
+    commands: tuple[str, ...] = ()
+    enabled: str | None = None
+    active: str | None = None
+    next_at: str | None = None
+    last_at: str | None = None
+    last_failed: bool | None = None
+    last_exit: int | None = None
+    stale: bool = False
+    """The files changed since systemd read them."""
+
+
+@dataclass(frozen=True)
+class ScheduleStatus:
+    """What is set up on this machine, as far as this user sees."""
+
+    found: tuple[Scheduled, ...]
+    cron: tuple[str, ...]
+    not_checked: tuple[NotChecked, ...]
+
+
+def schedule_status(host: Host) -> ScheduleStatus:
+    """What is set up, and when it last ran and runs next. Changes nothing; what cannot be seen is said."""
+    found, not_checked = [], []
+    scopes: tuple[Scope, ...] = ("system", "user")
+    for scope in scopes:
+        one, gap = _scheduled(scope, host)
+        if one is not None:
+            found.append(one)
+        if gap is not None:
+            not_checked.append(NotChecked(f"what systemd knows of {scope} units", gap, gap=one is not None))
+    well, said = units.crontab(host)
+    lines = tuple(
+        line
+        for line in (said.splitlines() if well else ())
+        if "snapshot create" in line and not line.lstrip().startswith("#")
+    )
+    if not well and not said.startswith("no crontab"):
+        not_checked.append(NotChecked("this user's crontab", said, gap=False))
+    return ScheduleStatus(tuple(found), lines, tuple(not_checked))
+
+
+def _scheduled(scope: Scope, host: Host) -> tuple[Scheduled | None, str | None]:
+    where = units.unit_folder(scope, host)
+    paths = tuple(
+        path for path in (f"{where}/{SERVICE}", f"{where}/{TIMER}") if os.path.lexists(host.at(path))
+    )
+    commands = _commands(f"{where}/{SERVICE}", host)
+    timer, gap = units.unit_facts(scope, TIMER, host)
+    service, _ = units.unit_facts(scope, SERVICE, host)
+    if timer is None or service is None:
+        return (Scheduled(scope, paths, commands) if paths else None), gap
+    if not paths and timer.get("LoadState") == "not-found" == service.get("LoadState"):
+        return None, None
+    ran = _time(service, "ExecMainExitTimestamp") is not None
+    status = service.get("ExecMainStatus", "")
+    return (
+        Scheduled(
+            scope=scope,
+            paths=paths,
+            commands=commands,
+            enabled=timer.get("UnitFileState") or None,
+            active=timer.get("ActiveState") or None,
+            next_at=_time(timer, "NextElapseUSecRealtime"),
+            last_at=_time(service, "ExecMainStartTimestamp") or _time(timer, "LastTriggerUSec"),
+            last_failed=service.get("Result") != "success" if ran else None,
+            last_exit=int(status) if ran and status.isdecimal() else None,
+            stale="yes" in (timer.get("NeedDaemonReload"), service.get("NeedDaemonReload")),
+        ),
+        None,
+    )
+
+
+def _time(facts: dict[str, str], key: str) -> str | None:
+    value = facts.get(key, "")
+    return None if value in ("", "n/a", "0") else value
+
+
+def _commands(path: str, host: Host) -> tuple[str, ...]:
+    try:
+        text = Path(host.at(path)).read_text("utf-8", "backslashreplace")
+    except OSError:
+        return ()
+    return tuple(
+        line.partition("=")[2].strip() for line in text.splitlines() if line.startswith("ExecStart=")
+    )
