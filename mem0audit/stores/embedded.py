@@ -57,9 +57,11 @@ class FoundPoint:
 
 @dataclass(frozen=True)
 class EmbeddedStore:
-    """The local folder of qdrant-client (`path` of mem0's vector store configuration)."""
+    """The local folder of qdrant-client (`path` of mem0's vector store configuration); `alone` where it is a copy
+    that nobody writes (see sqlitefiles.read_file)."""
 
     folder: str
+    alone: bool = False
 
     def layout(self) -> StoreLayout:
         """The collections that meta.json lists and those that have a folder; never raises."""
@@ -115,7 +117,8 @@ class EmbeddedStore:
             sqlitefiles.read_points(reading, points)
             return points
 
-        state, points = sqlitefiles.read_file(str(Path(collection.path, STORAGE)), body)
+        path = str(Path(collection.path, STORAGE))
+        state, points = sqlitefiles.read_file(path, body, alone=self.alone)
         if points is None:
             return PointsRead(state, {})
         return points.result(state)
@@ -142,7 +145,9 @@ class EmbeddedStore:
                 found = sink.found
             return found
 
-        state, found = sqlitefiles.read_file(str(Path(collection.path, STORAGE)), body, check=False)
+        state, found = sqlitefiles.read_file(
+            str(Path(collection.path, STORAGE)), body, check=False, alone=self.alone
+        )
         if not found and state.problem is not None:
             raise CouldNotRead(f"{state.path}: {state.problem.detail}")
         rows = sorted(found or (), key=lambda point: (point.problem is not None, -point.rowid))
@@ -175,7 +180,9 @@ class EmbeddedStore:
                 found.update(key_of[key] for (key,) in rows)
             return found
 
-        _, found = sqlitefiles.read_file(str(Path(collection.path, STORAGE)), body, check=False)
+        _, found = sqlitefiles.read_file(
+            str(Path(collection.path, STORAGE)), body, check=False, alone=self.alone
+        )
         return frozenset(found or ())
 
 

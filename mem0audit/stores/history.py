@@ -123,12 +123,13 @@ def _require_history(reading: Reading) -> tuple[str, ...]:
 # --- What the file is ------------------------------------------------------------------------------
 
 
-def read_history_file(path: str) -> HistoryFile:
+def read_history_file(path: str, alone: bool = False) -> HistoryFile:
     """What a `history.db` is, apart from its rows; never raises for what the file is.
 
     `create_statements` holds the exact SQL of everything in the schema, `tables` the row count of every
     table (None where counting takes longer than a reader may). Where there is no history table the
-    file's problem is "no-table" and the other fields still tell what was found.
+    file's problem is "no-table" and the other fields still tell what was found. `alone` as for
+    sqlitefiles.read_file.
     """
     made: list[HistoryFile] = []
 
@@ -137,7 +138,7 @@ def read_history_file(path: str) -> HistoryFile:
         made[:] = [found]
         return found
 
-    state, found = sqlitefiles.read_file(path, body)
+    state, found = sqlitefiles.read_file(path, body, alone=alone)
     if found is None:
         return HistoryFile(state)
     return HistoryFile(
@@ -242,7 +243,7 @@ def _message_scopes(reading: Reading) -> tuple[MessageScope, ...]:
 # --- The rows --------------------------------------------------------------------------------------
 
 
-def read_rows(path: str, start: Callable[[], S]) -> tuple[FileState, S | None]:
+def read_rows(path: str, start: Callable[[], S], alone: bool = False) -> tuple[FileState, S | None]:
     """Every history row as of one instant, in rowid order, through a sink that `start` makes.
 
     The log only grows, so that pages are handed on as they are read; a closing look finds it unchanged or
@@ -251,6 +252,7 @@ def read_rows(path: str, start: Callable[[], S]) -> tuple[FileState, S | None]:
     schema lacks are None; a value can be of any SQLite type, and a text that is not UTF-8 has surrogate
     escapes. Of a damaged table the rows that read are handed on and `problem` is "damaged". The sink is None
     where nothing could be read. (`integrity` is read_history_file's to say: it would double the time here.)
+    `alone` as for sqlitefiles.read_file.
     """
 
     def body(reading: Reading) -> S:
@@ -259,7 +261,7 @@ def read_rows(path: str, start: Callable[[], S]) -> tuple[FileState, S | None]:
         _stream(reading, _row_sql(columns), sink)
         return sink
 
-    return sqlitefiles.read_file(path, body, check=False)
+    return sqlitefiles.read_file(path, body, check=False, alone=alone)
 
 
 def _stream(reading: Reading, select: str, sink: RowSink) -> None:
