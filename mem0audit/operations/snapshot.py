@@ -50,8 +50,6 @@ def plan_create(install: Install, host: Host, folder: str) -> SnapshotPlan:
 
     Raises Refused where it would be unsafe or cannot be a pair, CouldNotRead where a store is not there.
     """
-    if sys.platform == "win32":
-        raise Refused("snapshots are taken on Linux and other Unix systems only")
     if install.vectors is None:
         what = "a Qdrant server" if install.provider == "qdrant" else install.provider
         raise Refused(
@@ -72,7 +70,7 @@ def plan_create(install: Install, host: Host, folder: str) -> SnapshotPlan:
                 f"{path} is not there: without {other} there is no pair to take",
                 "where this install writes: mem0audit status",
             )
-    where = _checked_folder(folder, install, host)
+    where = checked_folder(folder, install, host)
     sources = _sources(install)
     sizes = [_size(source.path) for source in sources]
     total = sum(sizes)
@@ -82,12 +80,7 @@ def plan_create(install: Install, host: Host, folder: str) -> SnapshotPlan:
             "a running agent, so that it never waits for long",
             "with the agent stopped a plain copy of both is whole: cp -a",
         )
-    needed = total + max(sizes, default=0) + SLACK_BYTES
-    if where.free_bytes is not None and where.free_bytes < needed:
-        raise Refused(
-            f"{folder}: {where.free_bytes:,} bytes are free, a snapshot needs {needed:,} while it is taken",
-            "name a folder with more room with --to",
-        )
+    needed = needed_bytes(sizes, where)
     held = holders([install.history.value, install.vectors.value], host)
     return SnapshotPlan(
         install=install,
@@ -103,8 +96,22 @@ def plan_create(install: Install, host: Host, folder: str) -> SnapshotPlan:
     )
 
 
-def _checked_folder(folder: str, install: Install, host: Host) -> Place:
+def needed_bytes(sizes: Sequence[int], where: Place) -> int:
+    """What must be free in the folder for snapshots while files of these sizes are taken. Raises Refused where it
+    is not."""
+    needed = sum(sizes) + max(sizes, default=0) + SLACK_BYTES
+    if where.free_bytes is not None and where.free_bytes < needed:
+        raise Refused(
+            f"{where.path}: {where.free_bytes:,} bytes are free, a snapshot needs {needed:,} while it is taken",
+            "name a folder with more room with --to",
+        )
+    return needed
+
+
+def checked_folder(folder: str, install: Install, host: Host) -> Place:
     """The place of the folder for snapshots. Raises Refused."""
+    if sys.platform == "win32":
+        raise Refused("snapshots are taken on Linux and other Unix systems only")
     where = look_at(folder, host)
     if where.problem is not None:
         raise Refused(f"{folder}: {where.problem}", "name another folder with --to")
@@ -178,17 +185,38 @@ def create(
     folder or a file cannot be copied safely, Failed where nothing was published.
     """
     say = progress or no_progress
+
+    def fill(hidden: Path, name: str, last: bool) -> Manifest | None:
+        return _take(plan.install, host, hidden, name, now, say, last=last)
+
+    return published(Path(plan.folder), now, fill, say, attempts=ATTEMPTS)
+
+
+def published(
+    folder: Path,
+    at: Callable[[], float],
+    fill: Callable[[Path, str, bool], Manifest | None],
+    say: Progress,
+    *,
+    attempts: int = 1,
+) -> Taken:
+    """Makes a snapshot in a hidden folder, alone in the folder for snapshots, and publishes it by one rename.
+
+    `fill` is called with the hidden folder, the snapshot's name and whether it is the last of the `attempts`; it
+    returns the manifest that it wrote last, or None to be called again (never the last time). `at` gives the
+    instant that names the snapshot. Leftovers of runs that were cut off are removed first. Raises what `fill`
+    raises for the user, Refused where another run works there, Failed where nothing was published.
+    """
     started = time.monotonic()
-    folder = Path(plan.folder)
     name = ""
     try:
         with files.snapshot_folder(folder):
             removed = files.remove_unfinished(folder)
-            name = _free_name(folder, core.name_of(now()))
-            for attempt in range(1, ATTEMPTS + 1):
+            name = _free_name(folder, core.name_of(at()))
+            for attempt in range(1, attempts + 1):
                 hidden = files.begin_snapshot(folder, name)
                 try:
-                    manifest = _take(plan.install, host, hidden, name, now, say, last=attempt == ATTEMPTS)
+                    manifest = fill(hidden, name, attempt == attempts)
                     if manifest is not None:
                         say("publishing", None, None)
                         files.publish_snapshot(hidden, folder / name)
@@ -306,10 +334,15 @@ def _take(
             why = why or f"the pair has findings that the live stores do not have: {listed}"
     files.sync_tree(hidden)
     manifest = _manifest(install, host, hidden, name, created_at, agent, reading, found, taken, why)
+    write_manifest(hidden, manifest)
+    return manifest
+
+
+def write_manifest(hidden: Path, manifest: Manifest) -> None:
+    """The manifest and its checksum, the last files of a snapshot. Raises OSError."""
     text = core.manifest_text(manifest).encode("ascii")
     files.write_new(hidden / core.MANIFEST, text)
     files.write_new(hidden / core.CHECKSUM, core.checksum_text(text).encode("ascii"))
-    return manifest
 
 
 def _instant(text: str) -> float:

@@ -24,6 +24,7 @@ from mem0audit.core.model import (
     Place,
     Report,
 )
+from mem0audit.core.times import shown
 from mem0audit.report.escape import without_surrogates
 
 if TYPE_CHECKING:  # data only: explain must not load what these operations read with
@@ -61,6 +62,14 @@ def audit_json(report: Report, exit_code: int) -> str:
             "candidates": [candidate(c) for c in report.candidates],
             "seconds": round(report.seconds, 3),
             "exit_code": exit_code,
+            "copy": None
+            if report.copy is None
+            else {
+                "path": report.copy.path,
+                "taken_at": shown(report.copy.taken_at),
+                "dated_by": report.copy.dated_by,
+                "pair": report.copy.pair,
+            },
         },
     )
 
@@ -407,8 +416,8 @@ def snapshots_json(folder: str, listed: Iterable[Listed]) -> str:
     )
 
 
-def verify_json(verdicts: Iterable[Verdict]) -> str:
-    """What `snapshot verify` says of each."""
+def verify_json(verdicts: Iterable[Verdict], backups: Iterable[Mapping[str, Any]] = ()) -> str:
+    """What `snapshot verify` says of each; `backups` are those that are no snapshots (report.backups)."""
     return dump(
         "verify",
         {
@@ -425,7 +434,8 @@ def verify_json(verdicts: Iterable[Verdict]) -> str:
                     "seconds": round(one.seconds, 3),
                 }
                 for one in verdicts
-            ]
+            ],
+            "backups": list(backups),
         },
     )
 

@@ -152,7 +152,8 @@ def test_where_to_is_asked_for_or_set(tmp_path: Path, store: StoreCopy) -> None:
 
 def test_what_is_no_snapshot(tmp_path: Path, store: StoreCopy) -> None:
     for words, says in (
-        (("verify", str(store.folder)), "a copy, and no snapshot of mem0audit's"),
+        (("verify", str(store.vectors)), "holds a Qdrant folder without a log"),
+        (("verify", str(store.mem0_dir)), "holds a log without a Qdrant folder"),
         (("verify", str(tmp_path / "nowhere")), "there is no such snapshot"),
         (("list", "--to", str(tmp_path / "nowhere")), "there is no such folder"),
         (("show", "2026-11-29T023000Z", "--to", str(tmp_path)), "there is no such snapshot"),

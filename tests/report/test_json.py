@@ -35,6 +35,8 @@ KINDS = (
     "snapshots",
     "verify",
     "snapshot-plan",
+    "import-plan",
+    "diff",
 )
 SECRET = "SECRETCAROL likes \x1b[31m red \ud800"
 
