@@ -116,6 +116,8 @@ class ImportPlan:
     free_bytes: int | None
     halves: Halves
     collection: str | None = None
+    problems: tuple[SnapshotProblem, ...] = ()
+    """What is wrong with it and keeps nobody from importing it (a -wal that was not copied)."""
 
 
 def halves(

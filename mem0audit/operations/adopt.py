@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import sqlite3
 from pathlib import Path
 from typing import Literal
@@ -13,7 +14,7 @@ from mem0audit.core import snapshot as core
 from mem0audit.core.backup import Backup, BackupVerdict, ImportPlan, apart_words
 from mem0audit.core.errors import Failed, Refused
 from mem0audit.core.model import Origin
-from mem0audit.core.snapshot import Manifest, SnapshotFile, Taken
+from mem0audit.core.snapshot import Manifest, SnapshotFile, SnapshotProblem, Taken
 from mem0audit.core.times import instant, shown
 from mem0audit.install.host import Host, resolved
 from mem0audit.install.places import look_at
@@ -30,7 +31,7 @@ from mem0audit.operations.copied import counted, counts, digests, judged
 from mem0audit.operations.look import Progress, look_at_copy, no_progress
 from mem0audit.operations.snapshot import checked_folder, needed_bytes, published, write_manifest
 from mem0audit.stores import backups, files, snapshots, sqlitefiles
-from mem0audit.stores.embedded import STORAGE
+from mem0audit.stores.embedded import STORAGE, EmbeddedStore
 
 Mode = Literal["rollback", "wal"]
 
@@ -71,32 +72,33 @@ def plan_import(
         free_bytes=where.free_bytes,
         halves=verdict.halves,
         collection=collection,
+        problems=tuple(SnapshotProblem(file.path, file.problem) for file in verdict.files if file.problem),
     )
 
 
 def _refuse_damage(backup: Backup, verdict: BackupVerdict) -> None:
-    """Raises Refused for what cannot become a snapshot."""
-    hint = f"what still reads: mem0audit audit --snapshot {backup.folder}"
+    """Raises Refused for what cannot become a snapshot, with what still reads."""
     bad = [(file.path, file.problem) for file in verdict.files if file.damaged]
     bad += [(gap.what, gap.why) for gap in verdict.not_checked]
+    layout = EmbeddedStore(backup.vectors.value).layout()
+    if layout.meta_problem is not None:
+        bad.append((inside(backup, f"{layout.path}/meta.json"), f"is {layout.meta_problem}"))
     bad += [
-        (p.path, p.detail) for p in verdict.problems if p.path not in {file.path for file in verdict.files}
+        (inside(backup, info.path), "is of qdrant-client before 1.1.7")
+        for info in layout.collections
+        if info.legacy
     ]
-    bad = [one for one in bad if not (one[1] or "").startswith("lists the collection")]
     if not bad and verdict.halves is None:
         bad = [(backup.folder, "one of its halves could not be read")]
-    if bad:
-        memories, changes = verdict.counts.get("memories"), verdict.counts.get("changes")
-        still = ", ".join(
-            f"{count:,} {what}"
-            for count, what in ((memories, "memories"), (changes, "changes"))
-            if count is not None
-        )
-        raise Refused(
-            f"{backup.folder}: {bad[0][0]}: {bad[0][1]}; nothing was imported"
-            + (f" (what still reads: {still})" if still else ""),
-            hint,
-        )
+    if not bad:
+        return
+    told = [(verdict.counts.get(what), what) for what in ("memories", "changes")]
+    still = ", ".join(f"{count:,} {what}" for count, what in told if count is not None)
+    raise Refused(
+        f"{backup.folder}: {bad[0][0]}: {bad[0][1]}; nothing was imported"
+        + (f" (what still reads: {still})" if still else ""),
+        f"what still reads: mem0audit audit --snapshot {shlex.quote(backup.folder)}",
+    )
 
 
 def _size(path: str) -> int:
@@ -167,6 +169,8 @@ def _adopt(plan: ImportPlan, host: Host, hidden: Path, name: str, say: Progress)
     here = type(install)(*of_copy, install.collection, install.mem0_dir)
     reading = look_at_copy(here, NOBODY, instant(created_at) or 0.0, say)
     halves = halves_of(reading, host.now)
+    why = "its halves could not be compared" if halves is None else apart_words(halves)
+    why = "; ".join([why, *(f"{problem.path}: {problem.detail}" for problem in plan.problems)])
     files.sync_tree(hidden)
     points, history = digests(reading)
     manifest = Manifest(
@@ -193,7 +197,7 @@ def _adopt(plan: ImportPlan, host: Host, hidden: Path, name: str, say: Progress)
         history_digest=history,
         findings=counted(judged(reading)),
         settled=False,
-        unsettled_why="its halves could not be compared" if halves is None else apart_words(halves),
+        unsettled_why=why,
         tries=1,
         longest_hold_s=0.0,
         pair=False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -62,6 +63,10 @@ def odd_in(copy: Backup) -> str | None:
     return next((f"{inside(copy, path)} {what}" for path, what in sorted(odd.items())), None)
 
 
+def _verify(folder: str) -> str:
+    return f"mem0audit snapshot verify {shlex.quote(folder)}"
+
+
 def audit_snapshot(
     copy: Copy,
     host: Host,
@@ -81,7 +86,7 @@ def audit_snapshot(
     if manifest is not None:
         odd = odd_in(halves)
         if odd is not None:
-            raise CouldNotRead(f"{halves.folder}: {odd}", f"mem0audit snapshot verify {halves.folder}")
+            raise CouldNotRead(f"{halves.folder}: {odd}", _verify(halves.folder))
         taken_at, dated_by, pair = manifest.taken_at, "its manifest", manifest.pair
         install = install_of(manifest, Path(halves.folder))
         if collection is not None:
@@ -90,7 +95,7 @@ def audit_snapshot(
     else:
         read = read_backup(halves, host, say, collection)
         if read.reading is None:
-            raise CouldNotRead(f"{halves.folder}: {read.why}", f"mem0audit snapshot verify {halves.folder}")
+            raise CouldNotRead(f"{halves.folder}: {read.why}", _verify(halves.folder))
         reading, pair = read.reading, False
         taken_at, dated_by = reading.now, "the newest of what is in it and of its files' times"
     told = CopyOf(halves.folder, taken_at, dated_by, pair)

@@ -9,6 +9,7 @@ yet. A second look, as an audit takes to tell a write in flight from a fault, ha
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -46,7 +47,9 @@ def of_copy(copy: Copy) -> Found:
     """A snapshot or a backup. Raises CouldNotRead where it holds what is no ordinary file."""
     odd = odd_in(copy.halves)
     if odd is not None:
-        raise CouldNotRead(f"{copy.halves.folder}: {odd}", f"mem0audit snapshot verify {copy.halves.folder}")
+        raise CouldNotRead(
+            f"{copy.halves.folder}: {odd}", f"mem0audit snapshot verify {shlex.quote(copy.halves.folder)}"
+        )
     manifest = copy.manifest
     if manifest is None:
         return Found("backup", copy.halves.folder, copy.halves.vectors.value, None, False)

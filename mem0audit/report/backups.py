@@ -115,6 +115,7 @@ def import_plan_text(plan: ImportPlan, screen: Screen) -> str:
         *screen.wrap(
             f"Dated by {plan.dated_by}, {shown(plan.taken_at)}. Not a pair: {apart_words(plan.halves)}."
         ),
+        *(line for p in plan.problems for line in screen.wrap(f"{p.path}: {p.detail}.", hanging=2)),
         f"The backup: {size(plan.size_bytes)}. Needed: {size(plan.needed_bytes)}. Free: {free}.",
     ]
     return "\n".join(lines) + "\n"
@@ -186,6 +187,7 @@ def import_plan_json(plan: ImportPlan) -> str:
             "needed_bytes": plan.needed_bytes,
             "free_bytes": plan.free_bytes,
             "halves": halves_json(plan.halves),
+            "problems": [{"path": p.path, "detail": p.detail} for p in plan.problems],
         },
     )
 

@@ -7,6 +7,7 @@ import errno
 import os
 import sqlite3
 import stat
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,9 +46,9 @@ def candidates(folder: Path) -> Candidates:
     histories: list[str] = []
     vectors: list[str] = []
     left, whole = ENTRIES, True
-    queue = [("", 0)]
+    queue = deque([("", 0)])
     while queue:
-        inside, level = queue.pop(0)
+        inside, level = queue.popleft()
         try:
             found = _entries(folder / inside, left)
         except OSError:

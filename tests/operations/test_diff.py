@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,7 @@ from mem0audit.operations.diff import Found, diff, of_copy, of_live
 from tests.builders import MemoryBuilder, RawPoints, copy_store
 from tests.operations import test_read_only
 from tests.operations.test_backups import copied, cp, writer
-from tests.operations.test_snapshot import installed, take
+from tests.operations.test_snapshot import installed, needs_root, take
 
 Payloads = dict[str, dict[str, Any]]
 
@@ -177,3 +180,46 @@ def test_stores_of_old_versions(tmp_path: Path) -> None:
         found = between(copy_at(a), copy_at(b))
         assert {kind: ids(found, kind) for kind in ("added", "changed", "removed")} == slow(before, after)
         assert ids(found, "removed")
+
+
+HOLDING = """
+import sqlite3, sys, time
+names = ('qdrant/collection/mem0/storage.sqlite', 'history.db')
+held = [sqlite3.connect(f'{sys.argv[1]}/{name}') for name in names]
+[one.execute('select * from sqlite_master').fetchall() for one in held]
+print('open', flush=True); time.sleep(60)
+"""
+
+
+@pytest.mark.root
+def test_live_is_where_the_agent_sees_it(durable: Path) -> None:
+    """The agent has a /tmp of its own: as root the store is read there."""
+    needs_root()
+    theirs = copy_store("2.2.1", durable / "theirs")
+    pre = copy_store("2.2.1", durable / "pre", pre_delete_all=True)
+    earlier = cp(durable / "backup", pre.history, pre.vectors)
+    seen = durable / "seen"
+    seen.mkdir()
+    script = (
+        f"mount -t tmpfs tmpfs {seen} && cp -r {theirs.vectors} {theirs.history} {seen}"
+        f' && exec "{os.path.realpath(sys.executable)}" -c "$1" "{seen}"'
+    )
+    agent = subprocess.Popen(
+        ["unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh", HOLDING],
+        stdout=subprocess.PIPE,
+    )
+    assert agent.stdout is not None
+    try:
+        assert agent.stdout.readline().strip() == b"open"
+        named = copy_store("2.2.1", durable / "named")
+        named.history, named.vectors = seen / "history.db", seen / "qdrant"
+        found = between(copy_at(earlier), of_live(installed(named), this_host()), texts=True)
+        assert found.b.path == f"/proc/{agent.pid}/root{seen}/qdrant"
+        assert (found.totals["removed"], found.unchanged) == (8, 19)
+        back = between(of_live(installed(named), this_host()), copy_at(earlier), texts=True)
+        assert all(c.after for scope in back.scopes for c in scope.added)
+        assert back.totals["added"] == 8
+    finally:
+        agent.kill()
+        agent.wait()
+        agent.stdout.close()
