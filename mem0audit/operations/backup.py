@@ -284,7 +284,8 @@ def _files(
 def _damage(lines: Sequence[str]) -> str:
     first = " ".join(lines[0].split())
     said = first if len(first) <= 100 else first[:99] + "…"
-    return f"fails integrity_check ({said}): copied while it was written, or broken since"
+    said = "" if said == "the database is damaged" else f" ({said})"
+    return f"fails integrity_check{said}: copied while it was written, or broken since"
 
 
 def _states(reading: Reading) -> list[FileState]:

@@ -91,10 +91,9 @@ def _would(told: Halves) -> str:
         one = told.unlogged == 1
         parts.append(f"bring {memories(told.unlogged)} that {'has' if one else 'have'} no entry in the log")
     text = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
-    sentence = f"Restoring this would {text}."
-    if told.newer is None:
-        sentence = f"{apart_words(told).capitalize()}. {sentence}"
-    return sentence + (" (Of what could be read.)" if told.partial else "")
+    sentence = f"restoring this would {text}."
+    sentence = f"As far as it reads, {sentence}" if told.partial else sentence[0].upper() + sentence[1:]
+    return f"{apart_words(told).capitalize()}. {sentence}" if told.newer is None else sentence
 
 
 def _verdict(one: BackupVerdict, told: Halves) -> str:

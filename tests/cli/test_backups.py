@@ -43,6 +43,7 @@ def test_the_screen_of_a_backup_made_with_cp(tmp_path: Path) -> None:
     assert ran.code == 1
     said = " ".join(ran.out.split())
     assert "qdrant/collection/mem0/storage.sqlite: damaged: fails integrity_check" in said
+    assert "As far as it reads, restoring this would bring back 8 deleted memories." in said
     assert "copied while it was written" in said
     assert f"history {folder}/history.db ok" in said
     assert max(map(len, ran.out.splitlines()[:-1])) <= 100 or str(tmp_path) in ran.out
@@ -99,6 +100,9 @@ def test_audit_of_a_backup_and_of_a_snapshot(tmp_path: Path, store: StoreCopy, b
     assert (ran.code, ran.err) == (1, "")
     assert "1 memory of its log is not in its vectors: restored, it would lack them." in ran.out
     assert "not a pair" in ran.out and "SECRETCAROL" not in ran.out
+    again = [line for line in ran.out.splitlines() if "--verbose" in line]
+    assert again and all(f"audit --snapshot {backup} --verbose" in line for line in again)
+    assert run(tmp_path, *again[0].rpartition("mem0audit ")[2].split()).code == 1
     told = check(run(tmp_path, "audit", "--snapshot", "monday", *JSON).out, "report")
     assert told["copy"]["path"] == str(backup) and told["copy"]["pair"] is False
     assert "D302" in {f["code"] for f in told["findings"]} and told["holders"] == []
