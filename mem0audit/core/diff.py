@@ -47,8 +47,8 @@ def record(payload: Mapping[str, Any]) -> DiffRecord | None:
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two that are compared. `what` is "snapshot", "backup" or "live"; `taken_at` (seconds since 1970)
-    the instant it is of, None where that is not known. `memories` is None where none could be read."""
+    """One of the two that are compared. `taken_at` (seconds since 1970) is the instant it is of, None where that is
+    not known; `pair` whether its halves were taken together; `memories` how many were read."""
 
     what: Literal["snapshot", "backup", "live"]
     path: str
@@ -141,7 +141,7 @@ def _what(was: DiffRecord, now: DiffRecord) -> Iterator[What]:
         yield "metadata"
 
 
-def changes(scopes: Sequence[ScopeDiff]) -> Iterator[Change]:
+def changes_of(scopes: Sequence[ScopeDiff]) -> Iterator[Change]:
     """Every difference of every scope."""
     for scope in scopes:
         yield from (*scope.added, *scope.changed, *scope.removed)

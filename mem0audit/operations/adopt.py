@@ -13,7 +13,6 @@ from mem0audit import __version__
 from mem0audit.core import snapshot as core
 from mem0audit.core.backup import Backup, BackupVerdict, ImportPlan, apart_words
 from mem0audit.core.errors import Failed, Refused
-from mem0audit.core.model import Origin
 from mem0audit.core.snapshot import Manifest, SnapshotFile, SnapshotProblem, Taken
 from mem0audit.core.times import instant, shown
 from mem0audit.install.host import Host, resolved
@@ -29,7 +28,7 @@ from mem0audit.operations.backup import (
 )
 from mem0audit.operations.copied import counted, counts, digests, judged
 from mem0audit.operations.look import Progress, look_at_copy, no_progress
-from mem0audit.operations.snapshot import checked_folder, needed_bytes, published, write_manifest
+from mem0audit.operations.snapshot import checked_folder, needed_bytes, of_copy, published, write_manifest
 from mem0audit.stores import backups, files, snapshots, sqlitefiles
 from mem0audit.stores.embedded import STORAGE, EmbeddedStore
 
@@ -162,12 +161,7 @@ def _adopt(plan: ImportPlan, host: Host, hidden: Path, name: str, say: Progress)
     say("reading both halves", None, None)
     created_at = shown(plan.taken_at)
     install = install_of(backup, plan.collection)
-    of_copy = (
-        Origin(str(hidden / core.HISTORY), "the snapshot"),
-        Origin(str(hidden / core.VECTORS), "the snapshot"),
-    )
-    here = type(install)(*of_copy, install.collection, install.mem0_dir)
-    reading = look_at_copy(here, NOBODY, instant(created_at) or 0.0, say)
+    reading = look_at_copy(of_copy(install, hidden), NOBODY, instant(created_at) or 0.0, say)
     halves = halves_of(reading, host.now)
     why = "its halves could not be compared" if halves is None else apart_words(halves)
     why = "; ".join([why, *(f"{problem.path}: {problem.detail}" for problem in plan.problems)])

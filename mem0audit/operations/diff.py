@@ -176,7 +176,7 @@ def _with_texts(
     host: Host,
     say: Progress,
 ) -> tuple[ScopeDiff, ...]:
-    every = {(c.collection, c.memory_id) for c in core.changes(scopes)}
+    every = {(c.collection, c.memory_id) for c in core.changes_of(scopes)}
     old = _texts(a, {key: before[key] for key in every if key in before}, host, say)
     new = _texts(b, {key: after[key] for key in every if key in after}, host, say)
 

@@ -317,7 +317,7 @@ def _take(
     agent = whose_mem0(install, held.holders, host)
     agent = Agent(None, agent.mem0_version, agent.client_version, "manifest")
     created_at = shown(at)
-    reading = look_at_copy(_of_copy(install, hidden), agent, _instant(created_at), say)
+    reading = look_at_copy(of_copy(install, hidden), agent, _instant(created_at), say)
     found = judged(reading)
     why = taken.unsettled_why
     # What a text is (C) changes with every write; that the stores disagree does not.
@@ -350,7 +350,7 @@ def _instant(text: str) -> float:
     return instant(text) or 0.0
 
 
-def _of_copy(install: Install, folder: Path) -> Install:
+def of_copy(install: Install, folder: Path) -> Install:
     """The same install with the paths of its copy."""
     return replace(
         install,

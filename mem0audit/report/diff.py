@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
-from mem0audit.core.diff import Change, Diff, ScopeDiff, Side
+from mem0audit.core.diff import Change, Diff, Side, changes_of
 from mem0audit.core.points import OWNER_KEYS, Owner, clipped, shown_owner
 from mem0audit.core.times import shown
 from mem0audit.report.escape import escape
@@ -21,6 +20,7 @@ def diff_text(found: Diff, screen: Screen) -> str:
     """Both sides, the totals, then scope by scope the memories: `+` added, `~` changed, `-` removed."""
     lines = table([["from", *_side(found.a)], ["to", *_side(found.b)]])
     lines += screen.wrap(_totals(found))
+    several = len({c.collection for c in changes_of(found.scopes)}) > 1
     cut = False
     for scope in found.scopes:
         counts = [
@@ -33,7 +33,7 @@ def diff_text(found: Diff, screen: Screen) -> str:
         for sign, changes in (("+", scope.added), ("~", scope.changed), ("-", scope.removed)):
             listed = changes if screen.verbose else changes[:SHOWN]
             for change in listed:
-                lines += _change(sign, change, _several(found), found.texts)
+                lines += _change(sign, change, several, found.texts)
             if len(listed) < len(changes):
                 cut = True
                 lines.append(f"  {sign} … {len(changes) - len(listed):,} more")
@@ -63,17 +63,8 @@ def _totals(found: Diff) -> str:
     )
 
 
-def _several(found: Diff) -> bool:
-    """Whether the differences are in more than one collection, so that each must say in which."""
-    return len({c.collection for c in _all(found.scopes)}) > 1
-
-
-def _all(scopes: Iterable[ScopeDiff]) -> Iterable[Change]:
-    for scope in scopes:
-        yield from (*scope.added, *scope.changed, *scope.removed)
-
-
 def _change(sign: str, change: Change, several: bool, texts: bool) -> list[str]:
+    """`several`: the differences are in more than one collection, so that each must say in which."""
     parts = [escape(clipped(change.memory_id, 200))]
     if several:
         parts.append(escape(change.collection))
