@@ -17,8 +17,8 @@ from mem0audit.core.snapshot import HISTORY, NAME
 from mem0audit.stores import snapshots, sqlitefiles
 from mem0audit.stores.embedded import STORAGE
 
-LEVELS: Final = 4
-"""How deep the halves are looked for: `monday/home/ann/.mem0/history.db` is four."""
+LEVELS: Final = 8
+"""How deep the halves are looked for: `monday/var/lib/docker/volumes/mem0/_data/history.db` is seven."""
 LEVELS_OF_A_STORE: Final = 12
 ENTRIES: Final = 50_000
 """So many entries are looked at, of a folder that may be anything."""

@@ -98,6 +98,7 @@ def writer(folder: Path) -> Iterator[None]:
         ("history.db", "qdrant"),
         (".mem0/history.db", "qdrant"),
         ("home/ann/.mem0/history.db", "tmp/qdrant"),
+        ("var/lib/docker/volumes/mem0/_data/history.db", "var/lib/docker/volumes/qdrant/_data"),
         ("qdrant/history.db", "qdrant"),
         ("history.db", "."),
         ("mem 0 é/history.db", "vectors of #1?"),

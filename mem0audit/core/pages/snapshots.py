@@ -91,8 +91,14 @@ RULES = (
         "and loses newer ones.",
         comes_about="Two jobs copy the two stores at different hours, or one of them failed.",
         looks_like="The log of the backup is newer or older than its vectors.",
-        to_do="This version does not look into backups by itself. Audit one as if it were the install, with "
-        "--history and --qdrant-path, and take a pair as in B901.",
+        to_do="\n".join(
+            (
+                "An audit does not look for backups by itself yet. Of one that you name, this says how far its halves "
+                "are apart, and what a restore would bring back and lose:",
+                commands("mem0audit snapshot verify /backup/monday"),
+                "Take a pair as in B901.",
+            )
+        ),
         planned=True,
     ),
 )
