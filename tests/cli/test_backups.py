@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -152,6 +154,24 @@ def test_import(tmp_path: Path, store: StoreCopy) -> None:
     assert (ran.code, ran.out) == (4, "")
     assert "history.db" in ran.err and "nothing was imported" in ran.err
     assert snapshot(tmp_path, "import", str(folder)).code == 2
+
+
+def test_an_import_that_cannot_be_written_is_exit_5(tmp_path: Path, backup: Path) -> None:
+    """The real program, under a limit on how large a file may grow (RLIMIT_FSIZE), as on a full disk."""
+
+    def limit() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, 12_000))
+
+    before = tree(backup)
+    words = ("snapshot", "import", str(backup), "--to", str(tmp_path / "snapshots"))
+    ran = run(tmp_path, *words, preexec_fn=limit)
+    assert (ran.code, ran.out) == (5, "")
+    assert "no snapshot was taken, earlier ones are as they were" in ran.err and "Traceback" not in ran.err
+    assert {p.name for p in (tmp_path / "snapshots").iterdir()} == {".mem0audit.lock"}
+    assert run(tmp_path, *words).code == 0
+    assert len(list((tmp_path / "snapshots").glob("20*"))) == 1
+    assert tree(backup) == before
 
 
 def test_diff(tmp_path: Path, store: StoreCopy, backup: Path) -> None:
