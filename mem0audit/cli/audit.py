@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,7 +26,11 @@ from mem0audit.cli.options import (
 )
 from mem0audit.cli.output import check_output, screen, write
 from mem0audit.cli.progress import progress
+from mem0audit.core.errors import UsageProblem
 from mem0audit.core.model import Report, Severity
+
+if TYPE_CHECKING:
+    from mem0audit.install.host import Host
 
 
 class FailOn(str, Enum):
@@ -75,6 +79,14 @@ def _audit(
         list[str] | None,
         typer.Option("--ignore", metavar="CODES", help="Not these rules.", autocompletion=complete_code),
     ] = None,
+    snapshot: Annotated[
+        str | None,
+        typer.Option(
+            "--snapshot",
+            metavar="DIR|NAME",
+            help="Not the install, but a snapshot of it, or a backup made with cp, rsync or tar.",
+        ),
+    ] = None,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
 ) -> int:
@@ -86,21 +98,70 @@ def _audit(
     named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python)
     wanted, unwanted = selectors(select, "--select"), selectors(ignore, "--ignore")
     check_output(output)
-    install, host = named.find()
-    check_output(output, install)
+    if snapshot is None:
+        install, host = named.find()
+        check_output(output, install)
+    else:
+        _only_halves(named)
+        from mem0audit.install.host import this_host
+
+        host = this_host()
     from mem0audit.install.config import load_settings
-    from mem0audit.operations.audit import audit
-    from mem0audit.operations.known import known_snapshots
 
     settings = load_settings(host)
     wanted = wanted or selectors(list(settings.select), f"{settings.file}: select")
     unwanted = unwanted or selectors(list(settings.ignore), f"{settings.file}: ignore")
     limit = fail_on or (FailOn(settings.fail_on) if settings.fail_on else FailOn.MEDIUM)
+    if snapshot is not None:
+        return _audit_snapshot(
+            snapshot, named, host, wanted, unwanted, format_, output, limit, quiet=quiet, verbose=verbose
+        )
+    from mem0audit.operations.audit import audit
+    from mem0audit.operations.known import known_snapshots
+
     with progress(quiet=quiet) as tell:
         known = known_snapshots(install, [settings.snapshot_dir] if settings.snapshot_dir else [], host.now)
         report = audit(install, host, select=wanted, ignore=unwanted, snapshots=known, progress=tell)
-    show(report, named, format_, output, limit, quiet=quiet, verbose=verbose)
+    show(report, named.words(), format_, output, limit, quiet=quiet, verbose=verbose)
     return exit_code(report, limit)
+
+
+def _only_halves(named: Named) -> None:
+    """Of the flags that name an install, a copy takes those that name its halves."""
+    given = {"--qdrant-url": named.qdrant_url, "--config": named.config, "--agent-python": named.agent_python}
+    for flag, value in given.items():
+        if value is not None:
+            raise UsageProblem(
+                f"{flag} and --snapshot: one of them", "--snapshot audits a copy, not the install"
+            )
+
+
+def _audit_snapshot(
+    name: str,
+    named: Named,
+    host: Host,
+    select: tuple[str, ...],
+    ignore: tuple[str, ...],
+    format_: Format,
+    output: str | None,
+    fail_on: FailOn,
+    *,
+    quiet: bool,
+    verbose: bool,
+) -> int:
+    from mem0audit.cli.snapshot import folder_of
+    from mem0audit.operations.backup import install_of
+    from mem0audit.operations.copyaudit import audit_snapshot, find_copy
+
+    copy = find_copy(folder_of(name, None, host), name, host, named.history, named.qdrant_path)
+    check_output(output, install_of(copy.halves))
+    with progress(quiet=quiet) as tell:
+        report = audit_snapshot(
+            copy, host, collection=named.collection, select=select, ignore=ignore, progress=tell
+        )
+    words = ("--snapshot", name, *named.words())
+    show(report, words, format_, output, fail_on, quiet=quiet, verbose=verbose)
+    return exit_code(report, fail_on)
 
 
 def exit_code(report: Report, fail_on: FailOn) -> int:
@@ -114,7 +175,7 @@ def exit_code(report: Report, fail_on: FailOn) -> int:
 
 def show(
     report: Report,
-    named: Named,
+    words: tuple[str, ...],
     format_: Format,
     output: str | None,
     fail_on: FailOn,
@@ -122,7 +183,7 @@ def show(
     quiet: bool = False,
     verbose: bool = False,
 ) -> None:
-    """Writes an audit in the format asked for."""
+    """Writes an audit in the format asked for; `words` are the flags that named what was audited."""
     if format_ is Format.JSON:
         from mem0audit.report.json import audit_json
 
@@ -130,5 +191,5 @@ def show(
         return
     from mem0audit.report.text import audit_text
 
-    where = screen(named.words(), verbose=verbose, quiet=quiet, to_file=output is not None)
+    where = screen(words, verbose=verbose, quiet=quiet, to_file=output is not None)
     write(audit_text(report, where), output)

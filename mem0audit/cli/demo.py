@@ -62,5 +62,5 @@ def _audit(named: Named, format_: Format) -> set[str]:
 
     install, host = named.find()
     report = audit(install, host)
-    show(report, named, format_, None, FailOn.MEDIUM)
+    show(report, named.words(), format_, None, FailOn.MEDIUM)
     return {f.code for f in report.findings}

@@ -10,8 +10,10 @@ import typer
 
 from mem0audit.cli import (
     audit,
+    backups,
     config,
     demo,
+    diff,
     exits,
     explain,
     log,
@@ -38,7 +40,8 @@ app = typer.Typer(
 )
 for module in (audit, status, explain, show, users, log, demo):
     module.register(app)
-retention.register(snapshot.app)
+for module in (retention, backups, diff):
+    module.register(snapshot.app)
 app.add_typer(snapshot.app, name="snapshot")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(config.app, name="config")

@@ -10,7 +10,7 @@ from mem0audit.cli import exits
 from mem0audit.cli.options import Format, FormatOption, OutputOption
 from mem0audit.cli.output import check_output, confirm, screen, write
 from mem0audit.cli.progress import progress
-from mem0audit.cli.snapshot import ToOption, _folder, _folder_of, _host
+from mem0audit.cli.snapshot import ToOption, _folder, _host, folder_of
 from mem0audit.core.errors import UsageProblem
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _keep(
     if off == (reason is not None):
         raise UsageProblem("say why it is kept with --reason, or take the mark off with --off")
     host = _host()
-    folder = _folder_of(name, to, host)
+    folder = folder_of(name, to, host)
     from mem0audit.operations.marks import keep
     from mem0audit.report.expire import keep_json, keep_text
 

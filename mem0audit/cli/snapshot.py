@@ -1,4 +1,5 @@
-"""`mem0audit snapshot`: both stores taken as a pair beside the agent, listed, shown, verified."""
+"""`mem0audit snapshot`: both stores taken as a pair beside the agent, listed, shown, verified. `import` and `diff` have
+files of their own."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from mem0audit.operations.verify import Depth
 
 app = typer.Typer(
-    help="Both stores as one dated pair: create, list, show, verify, keep, expire.",
+    help="Both stores as one dated pair: take, check, keep, compare.",
     rich_markup_mode=None,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -38,6 +39,18 @@ app = typer.Typer(
 ToOption = Annotated[
     str | None,
     typer.Option("--to", metavar="DIR", help="The folder of the snapshots.  [default: snapshot_dir]"),
+]
+
+
+BackupHistoryOption = Annotated[
+    str | None,
+    typer.Option("--history", metavar="FILE", help="Of a backup: its history.db, where several lie there."),
+]
+BackupQdrantOption = Annotated[
+    str | None,
+    typer.Option(
+        "--qdrant-path", metavar="FOLDER", help="Of a backup: its Qdrant folder, where several lie there."
+    ),
 ]
 
 
@@ -57,7 +70,7 @@ def _folder(to: str | None, host: Host) -> str:
     return os.path.normpath(os.path.join(host.cwd, to))  # noqa: PTH118
 
 
-def _folder_of(name: str | None, to: str | None, host: Host) -> str | None:
+def folder_of(name: str | None, to: str | None, host: Host) -> str | None:
     """The folder in which a snapshot's name is looked for; None where the name is itself a path."""
     is_path = name is not None and to is None and ("/" in name or os.path.isdir(name))  # noqa: PTH112
     return None if is_path else _folder(to, host)
@@ -159,7 +172,7 @@ def _show(
     Exit: 0, or 3 where it is not there or its manifest does not read.
     """
     host = _host()
-    folder = _folder_of(name, to, host)
+    folder = folder_of(name, to, host)
     from mem0audit.operations.marks import with_marks
     from mem0audit.operations.verify import show_snapshot
 
@@ -190,6 +203,8 @@ def _verify(
     deep: Annotated[
         bool, typer.Option("--deep", help="Put back into a scratch folder too, and audited there.")
     ] = False,
+    history: BackupHistoryOption = None,
+    qdrant_path: BackupQdrantOption = None,
     format_: FormatOption = Format.TEXT,
     output: OutputOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing where all are good.")] = False,
@@ -197,18 +212,29 @@ def _verify(
     """Whether snapshots hold what their manifests say.
 
     Every byte, SQLite's integrity_check, and both stores as a pair. Nothing in one changes; the verdict is noted
-    beside the snapshots, for `list` and `expire` (a --quick look that finds nothing is not).
-    Exit: 0 good, 1 something is wrong (each file is named), 3 it is no snapshot or could not be checked.
+    beside the snapshots, for `list` and `expire` (a --quick look that finds nothing is not). DIR may also be a backup
+    made with cp, rsync or tar: is each file whole, how far are its halves apart, what would it bring back or lose?
+    Exit: 0 good, 1 something is wrong (each file is named), 3 it is neither or could not be checked.
     """
     if quick and deep:
         raise UsageProblem("--quick and --deep: one of them")
     check_output(output)
     host = _host()
-    folder = _folder_of(name, to, host)
+    folder = folder_of(name, to, host)
     from mem0audit.operations.marks import QUICK, verify_and_record, without_verdict
-    from mem0audit.operations.verify import find_snapshots
+    from mem0audit.operations.verify import NoSnapshot, find_snapshots
 
-    paths = find_snapshots(folder, name)
+    try:
+        paths = find_snapshots(folder, name)
+    except NoSnapshot as none:
+        if quick or deep or new:
+            raise UsageProblem(
+                f"{none.path}: no snapshot of mem0audit's: --quick, --deep and --new need a manifest",
+                "leave them out: a backup is looked at whole",
+            ) from None
+        return _verify_backup(none.path, host, history, qdrant_path, format_, output)
+    if history is not None or qdrant_path is not None:
+        raise UsageProblem("--history and --qdrant-path name the halves of a backup, and this is a snapshot")
     if new:
         paths = without_verdict(paths)
     with progress(quiet=quiet) as tell:
@@ -231,3 +257,23 @@ def _verify(
         if why is not None and why != QUICK:
             say(f"mem0audit: not recorded: {why}")
     return code
+
+
+def _verify_backup(
+    path: str, host: Host, history: str | None, qdrant_path: str | None, format_: Format, output: str | None
+) -> int:
+    from mem0audit.operations.backup import find_backup, install_of, verify_backup
+    from mem0audit.report.backups import backup_json, backup_text
+
+    backup = find_backup(path, host, history, qdrant_path)
+    check_output(output, install_of(backup))
+    with progress() as tell:
+        verdict = verify_backup(backup, host, tell)
+    if format_ is Format.JSON:
+        from mem0audit.report.json import verify_json
+
+        write(verify_json((), not_recorded={}, backups=[backup_json(verdict)]), output)
+    else:
+        write(backup_text(verdict, screen(to_file=output is not None)), output)
+    wrong = bool(verdict.problems) or (verdict.halves is not None and not verdict.halves.agree)
+    return exits.first_of([exits.FINDINGS] * wrong + [exits.NOT_READ] * bool(verdict.not_checked))

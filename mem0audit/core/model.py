@@ -457,6 +457,17 @@ class Incident:
 
 
 @dataclass(frozen=True)
+class CopyOf:
+    """A snapshot or a backup that was audited: its folder, the instant it is of (`taken_at`), as text what says so,
+    and whether its halves were taken together."""
+
+    path: str
+    taken_at: float
+    dated_by: str
+    pair: bool
+
+
+@dataclass(frozen=True)
 class Report:
     """The result of an audit: what was read, what was not, and what it means."""
 
@@ -477,3 +488,5 @@ class Report:
     """Every collection with a folder, in the order of the folder's listing; what a copy must take."""
     snapshots: Snapshots | None = None
     """What is known of the install's snapshots; None where nobody looked for them."""
+    copy: CopyOf | None = None
+    """Set where not an install was audited but a snapshot or a backup."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from mem0audit.core.catalogue import CATALOGUE, matches
 from mem0audit.core.incident import incidents
-from mem0audit.core.model import Finding, Incident, Install, NotChecked, Report, Snapshots
+from mem0audit.core.model import CopyOf, Finding, Incident, Install, NotChecked, Report, Snapshots
 from mem0audit.core.reading import Reading
 from mem0audit.core.rules import RULES
 from mem0audit.core.rules.divergence import PASSING, standing_key
@@ -18,6 +18,9 @@ from mem0audit.operations.look import Progress, look, no_collector, no_progress
 
 SECOND_LOOK_S = 0.5
 """mem0 needs milliseconds between its two writes; half a second later a true fault still stands."""
+
+STORES_GROUPS = ("D", "H", "E", "I", "C")
+"""The rules that judge the stores themselves, and not where they lie."""
 
 NOT_YET = {
     "B": "not in this version",
@@ -61,7 +64,7 @@ def _audit(
     pause: Callable[[float], None],
 ) -> Report:
     started = time.monotonic()
-    codes = [c for c in RULES if (not select or matches(c, select)) and not matches(c, ignore)]
+    codes = _codes(select, ignore)
     reading = replace(look(install, host, say), snapshots=snapshots)
     if _nothing_there(reading):
         return _report(reading, (), _absent(reading), (), codes=(), seconds=time.monotonic() - started)
@@ -75,9 +78,41 @@ def _audit(
         again, not_checked = judge(reading, codes)
         findings = [f for f in again if not f.code.startswith(PASSING) or standing_key(f) in first]
         reading = _standing(reading, findings)
-    not_checked += unread(reading)
-    not_checked += reading.not_read
-    not_checked += _planned(select, ignore)
+    return _whole(reading, findings, not_checked, select, ignore, codes, started)
+
+
+def audit_copy(
+    reading: Reading, copy: CopyOf, *, select: Sequence[str] = (), ignore: Sequence[str] = ()
+) -> Report:
+    """The audit of a snapshot or a backup, read before: the rules that judge the stores themselves, as of the time
+    it was taken. Where it lies, who has it open and what it is beside are not looked at. `select` and `ignore` as
+    for `audit`."""
+    started = time.monotonic()
+    with no_collector():
+        wanted = _codes(select, ignore)
+        codes = [code for code in wanted if code[0] in STORES_GROUPS]
+        findings, not_checked = judge(reading, codes)
+        left = [code for code in wanted if code[0] not in STORES_GROUPS]
+        not_checked += [NotChecked(code, "not asked of a copy", gap=False) for code in left]
+        report = _whole(reading, findings, not_checked, select, ignore, codes, started)
+    return replace(report, copy=copy)
+
+
+def _codes(select: Sequence[str], ignore: Sequence[str]) -> list[str]:
+    """The rules that are asked for and have a function."""
+    return [c for c in RULES if (not select or matches(c, select)) and not matches(c, ignore)]
+
+
+def _whole(
+    reading: Reading,
+    findings: Iterable[Finding],
+    not_checked: list[NotChecked],
+    select: Sequence[str],
+    ignore: Sequence[str],
+    codes: Sequence[str],
+    started: float,
+) -> Report:
+    not_checked = [*not_checked, *unread(reading), *reading.not_read, *_planned(select, ignore)]
     return _report(
         reading,
         tuple(sorted(findings, key=lambda f: (-f.severity, f.code))),

@@ -5,25 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 from mem0audit.core import snapshot as core
 from mem0audit.core.model import Agent, Finding, Install, Origin
 from mem0audit.core.reading import Reading
 from mem0audit.core.rules import RULES
 from mem0audit.core.snapshot import Manifest
-from mem0audit.operations.audit import judge
+from mem0audit.operations.audit import STORES_GROUPS, judge
 from mem0audit.operations.look import no_collector
 from mem0audit.stores.history import read_rows
-
-GROUPS: Final = ("D", "H", "E", "I", "C")
-"""The rules that judge the stores themselves, and not where they lie."""
 
 
 def judged(reading: Reading) -> list[Finding]:
     """What the rules that judge the stores themselves find in a reading."""
     with no_collector():
-        return judge(reading, [code for code in RULES if code[0] in GROUPS])[0]
+        return judge(reading, [code for code in RULES if code[0] in STORES_GROUPS])[0]
 
 
 def counted(found: Sequence[Finding]) -> dict[str, int]:

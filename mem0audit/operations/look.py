@@ -81,13 +81,13 @@ def no_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _read_vectors(folder: str, wanted: Origin, progress: Progress) -> _Vectors:
+def _read_vectors(folder: str, wanted: Origin, progress: Progress, alone: bool = False) -> _Vectors:
     """Every collection of the folder.
 
     Where the configuration names no collection and mem0's default is not there, the only collection of the
     folder is taken; the returned origin says so.
     """
-    store = EmbeddedStore(folder)
+    store = EmbeddedStore(folder, alone)
     layout = store.layout()
     collection = chosen_collection(wanted, layout)
     memories: list[Memories] = []
@@ -117,8 +117,8 @@ def _read_vectors(folder: str, wanted: Origin, progress: Progress) -> _Vectors:
     return _Vectors(collection, layout, tuple(memories), tuple(entities), tuple(telemetry), tuple(not_read))
 
 
-def _read_log(path: str) -> _Log:
-    return _Log(*read_history(path, Timeline))
+def _read_log(path: str, alone: bool = False) -> _Log:
+    return _Log(*read_history(path, Timeline, alone))
 
 
 def chosen_collection(wanted: Origin, layout: StoreLayout) -> Origin:
@@ -202,9 +202,9 @@ def look_at_copy(install: Install, agent: Agent, now: float, progress: Progress 
     assert install.vectors is not None
     history, folder = install.history.value, install.vectors.value
     with no_collector():
-        vectors = _read_vectors(folder, install.collection, progress)
+        vectors = _read_vectors(folder, install.collection, progress, alone=True)
         progress("reading the log", None, None)
-        log = _read_log(history)
+        log = _read_log(history, alone=True)
     return Reading(
         install=replace(install, collection=vectors.collection),
         history_place=Place(history, exists=True),

@@ -52,8 +52,6 @@ def plan_create(install: Install, host: Host, folder: str) -> SnapshotPlan:
 
     Raises Refused where it would be unsafe or cannot be a pair, CouldNotRead where a store is not there.
     """
-    if sys.platform == "win32":
-        raise Refused("snapshots are taken on Linux and other Unix systems only")
     if install.vectors is None:
         what = "a Qdrant server" if install.provider == "qdrant" else install.provider
         raise Refused(
@@ -77,7 +75,7 @@ def plan_create(install: Install, host: Host, folder: str) -> SnapshotPlan:
                 f"{path} is not there: without {other} there is no pair to take",
                 "where this install writes: mem0audit status",
             )
-    where = _checked_folder(folder, install, host)
+    where = checked_folder(folder, install, host)
     sources = _sources(install, host)
     sizes = [_size(source.path) for source in sources]
     total = sum(sizes)
@@ -87,12 +85,7 @@ def plan_create(install: Install, host: Host, folder: str) -> SnapshotPlan:
             f"{core.BY_PAGES_BYTES / 1e9:.0f} GB beside a running agent, so that it never waits for long",
             "with the agent stopped a plain copy of both is whole: cp -a",
         )
-    needed = total + max(sizes, default=0) + SLACK_BYTES
-    if where.free_bytes is not None and where.free_bytes < needed:
-        raise Refused(
-            f"{folder}: {where.free_bytes:,} bytes are free, a snapshot needs {needed:,} while it is taken",
-            "name a folder with more room with --to",
-        )
+    needed = needed_bytes(sizes, where)
     return SnapshotPlan(
         install=install,
         folder=folder,
@@ -107,8 +100,22 @@ def plan_create(install: Install, host: Host, folder: str) -> SnapshotPlan:
     )
 
 
-def _checked_folder(folder: str, install: Install, host: Host) -> Place:
+def needed_bytes(sizes: Sequence[int], where: Place) -> int:
+    """What must be free in the folder for snapshots while files of these sizes are taken. Raises Refused where it
+    is not."""
+    needed = sum(sizes) + max(sizes, default=0) + SLACK_BYTES
+    if where.free_bytes is not None and where.free_bytes < needed:
+        raise Refused(
+            f"{where.path}: {where.free_bytes:,} bytes are free, a snapshot needs {needed:,} while it is taken",
+            "name a folder with more room with --to",
+        )
+    return needed
+
+
+def checked_folder(folder: str, install: Install, host: Host) -> Place:
     """The place of the folder for snapshots. Raises Refused."""
+    if sys.platform == "win32":
+        raise Refused("snapshots are taken on Linux and other Unix systems only")
     where = look_at(folder, host)
     if where.problem is not None:
         raise Refused(f"{folder}: {where.problem}", "name another folder with --to")
@@ -206,19 +213,39 @@ def create(
     folder or a file cannot be copied safely, Failed where nothing was published.
     """
     say = progress or no_progress
+
+    def fill(hidden: Path, name: str, last: bool) -> Manifest | None:
+        with brought_here(plan.install, host) as here:
+            return _take(plan.install, here, host, hidden, name, now, say, last=last)
+
+    return published(Path(plan.folder), now, fill, say, attempts=ATTEMPTS)
+
+
+def published(
+    folder: Path,
+    at: Callable[[], float],
+    fill: Callable[[Path, str, bool], Manifest | None],
+    say: Progress,
+    *,
+    attempts: int = 1,
+) -> Taken:
+    """Makes a snapshot in a hidden folder, alone in the folder for snapshots, and publishes it by one rename.
+
+    `fill` is called with the hidden folder, the snapshot's name and whether it is the last of the `attempts`; it
+    returns the manifest that it wrote last, or None to be called again (never the last time). `at` gives the
+    instant that names the snapshot. Leftovers of runs that were cut off are removed first. Raises what `fill`
+    raises for the user, Refused where another run works there, Failed where nothing was published.
+    """
     started = time.monotonic()
-    folder = Path(plan.folder)
     name = ""
     try:
         with files.snapshot_folder(folder):
             removed = files.remove_unfinished(folder)
-            name = _free_name(folder, core.name_of(now()))
-            for attempt in range(1, ATTEMPTS + 1):
+            name = _free_name(folder, core.name_of(at()))
+            for attempt in range(1, attempts + 1):
                 hidden = files.begin_snapshot(folder, name)
                 try:
-                    with brought_here(plan.install, host) as here:
-                        last = attempt == ATTEMPTS
-                        manifest = _take(plan.install, here, host, hidden, name, now, say, last=last)
+                    manifest = fill(hidden, name, attempt == attempts)
                     if manifest is not None:
                         say("publishing", None, None)
                         files.publish_snapshot(hidden, folder / name)
@@ -326,7 +353,7 @@ def _take(
     agent = whose_mem0(install, held.holders, host)
     agent = Agent(None, agent.mem0_version, agent.client_version, "manifest")
     created_at = shown(at)
-    reading = look_at_copy(_of_copy(install, hidden), agent, _instant(created_at), say)
+    reading = look_at_copy(of_copy(install, hidden), agent, _instant(created_at), say)
     found = judged(reading)
     why = taken.unsettled_why
     # What a text is (C) changes with every write; that the stores disagree does not.
@@ -343,10 +370,15 @@ def _take(
             why = why or f"the pair has findings that the live stores do not have: {listed}"
     files.sync_tree(hidden)
     manifest = _manifest(install, host, hidden, name, created_at, agent, reading, found, taken, why)
+    write_manifest(hidden, manifest)
+    return manifest
+
+
+def write_manifest(hidden: Path, manifest: Manifest) -> None:
+    """The manifest and its checksum, the last files of a snapshot. Raises OSError."""
     text = core.manifest_text(manifest).encode("ascii")
     files.write_new(hidden / core.MANIFEST, text)
     files.write_new(hidden / core.CHECKSUM, core.checksum_text(text).encode("ascii"))
-    return manifest
 
 
 def _instant(text: str) -> float:
@@ -354,7 +386,7 @@ def _instant(text: str) -> float:
     return instant(text) or 0.0
 
 
-def _of_copy(install: Install, folder: Path) -> Install:
+def of_copy(install: Install, folder: Path) -> Install:
     """The same install with the paths of its copy."""
     return replace(
         install,

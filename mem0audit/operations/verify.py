@@ -64,10 +64,18 @@ def _one(folder: str | None, name: str) -> Path:
 # --- Verify ----------------------------------------------------------------------------------------
 
 
+class NoSnapshot(CouldNotRead):
+    """A folder that is no snapshot of ours and holds none; it may be a backup of somebody else's. `path` is it."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path}: no snapshot lies there")
+        self.path = path
+
+
 def find_snapshots(folder: str | None, name: str | None) -> tuple[str, ...]:
     """The paths of the snapshots that are meant: one by its name or path, or all that lie in a folder.
 
-    Raises CouldNotRead, and says of a folder without any what it is.
+    Raises NoSnapshot for a folder without any, CouldNotRead.
     """
     if name is not None:
         path = _one(folder, name)
@@ -81,21 +89,8 @@ def find_snapshots(folder: str | None, name: str | None) -> tuple[str, ...]:
     except OSError as error:
         raise CouldNotRead(f"{path}: {(error.strerror or 'cannot be read').lower()}") from None
     if not found:
-        raise CouldNotRead(f"{path}: {_what_it_is(path)}")
+        raise NoSnapshot(str(path))
     return tuple(str(path / one) for one in found)
-
-
-def _what_it_is(path: Path) -> str:
-    """A folder that is no snapshot of ours and holds none, in a few words."""
-    history = any(path.glob(core.HISTORY)) or any(path.glob(f"*/{core.HISTORY}"))
-    vectors = any(path.glob("meta.json")) or any(path.glob("*/meta.json"))
-    if history and vectors:
-        return "holds a log and a Qdrant folder and no manifest: a copy, and no snapshot of mem0audit's"
-    if vectors:
-        return "holds a Qdrant folder without a log, and is no snapshot of mem0audit's"
-    if history:
-        return "holds a log without a Qdrant folder, and is no snapshot of mem0audit's"
-    return "no snapshot lies there"
 
 
 def verify(path: str, depth: Depth = "default", progress: Progress | None = None) -> Verdict:

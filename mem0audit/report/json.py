@@ -25,6 +25,7 @@ from mem0audit.core.model import (
     Report,
     Snapshots,
 )
+from mem0audit.core.times import shown
 from mem0audit.report.escape import without_surrogates
 
 if TYPE_CHECKING:  # data only: explain must not load what these operations read with
@@ -64,6 +65,14 @@ def audit_json(report: Report, exit_code: int) -> str:
             "snapshots": None if report.snapshots is None else snapshots_known(report.snapshots),
             "seconds": round(report.seconds, 3),
             "exit_code": exit_code,
+            "copy": None
+            if report.copy is None
+            else {
+                "path": report.copy.path,
+                "taken_at": shown(report.copy.taken_at),
+                "dated_by": report.copy.dated_by,
+                "pair": report.copy.pair,
+            },
         },
     )
 
@@ -453,8 +462,16 @@ def kept_json(kept: Kept | None) -> dict[str, str] | None:
     return None if kept is None else {"at": kept.at, "reason": kept.reason}
 
 
-def verify_json(verdicts: Iterable[Verdict], *, not_recorded: Mapping[str, str | None]) -> str:
-    """What `snapshot verify` says of each; `not_recorded` is by path why that was not noted, None where it was."""
+def verify_json(
+    verdicts: Iterable[Verdict],
+    *,
+    not_recorded: Mapping[str, str | None],
+    backups: Iterable[Mapping[str, Any]] = (),
+) -> str:
+    """What `snapshot verify` says of each; `not_recorded` is by path why that was not noted, None where it was.
+
+    `backups` are those that are no snapshots (report.backups).
+    """
     return dump(
         "verify",
         {
@@ -472,7 +489,8 @@ def verify_json(verdicts: Iterable[Verdict], *, not_recorded: Mapping[str, str |
                     "not_recorded": not_recorded[one.path],
                 }
                 for one in verdicts
-            ]
+            ],
+            "backups": list(backups),
         },
     )
 

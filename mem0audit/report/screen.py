@@ -21,7 +21,7 @@ _OURS = re.compile(
     r"(?<![\w/.=-])mem0audit (?=(?:--help|audit|status|explain|show|users|log|snapshot|schedule|config|demo)\b)"
 )
 _ABOUT_INSTALL = re.compile(r"(\s*mem0audit )(audit|status|show|users|log|snapshot create)(?= |$)")
-_NAMED = re.compile(r" --(history|qdrant-path|qdrant-url|config)\b")
+_NAMED = re.compile(r" --(history|qdrant-path|qdrant-url|config|snapshot)\b")
 
 
 def _log_flags(flags: tuple[str, ...]) -> tuple[str, ...]:

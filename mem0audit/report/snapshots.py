@@ -45,6 +45,18 @@ def taken_text(taken: Taken, screen: Screen) -> str:
     return "\n".join(lines) + "\n"
 
 
+def holds(manifest: Manifest) -> str:
+    """What it holds, in counts."""
+    return _holds(manifest)
+
+
+def not_a_pair(manifest: Manifest, screen: Screen) -> list[str]:
+    """That its halves were not taken together, and how far they are apart."""
+    return screen.wrap(
+        f"NOT A PAIR: a backup that was imported. Its halves were not taken together: {manifest.unsettled_why}."
+    )
+
+
 def _holds(manifest: Manifest) -> str:
     counts = manifest.counts
     parts = []
@@ -72,6 +84,8 @@ def _waited(manifest: Manifest) -> str:
 
 
 def _settled(manifest: Manifest, screen: Screen) -> list[str]:
+    if not manifest.pair:
+        return not_a_pair(manifest, screen)
     if manifest.settled:
         return ["Settled: no write of mem0's was in flight between the two stores."]
     return screen.wrap(
@@ -122,6 +136,8 @@ def list_text(
             continue
         manifest = one.manifest
         state = "settled" if manifest.settled else "not settled"
+        if not manifest.pair:
+            state = f"not a pair: {escape(manifest.unsettled_why or '')}"
         how_old = f"{age(max(now - manifest.taken_at, 0.0))} old"
         rows.append(
             [
@@ -150,7 +166,12 @@ def show_text(one: Listed, now: float, screen: Screen, *, known: bool = True) ->
         ],
         ["points", manifest.points_digest],
         ["rows", manifest.history_digest or "the log could not be read"],
-        ["tries", f"{manifest.tries}, the longest of {seconds(manifest.longest_hold_s)}"],
+        [
+            "tries",
+            "imported"
+            if not manifest.pair
+            else f"{manifest.tries}, the longest of {seconds(manifest.longest_hold_s)}",
+        ],
         ["verified", _verdict(one.checked) if known else "not known"],
     ]
     if one.kept is not None:
@@ -189,7 +210,9 @@ def verify_text(verdicts: Sequence[Verdict], screen: Screen) -> str:
     for one in verdicts:
         if one.good and one.manifest is not None:
             lines.append(f"{escape(one.name)}  good  {_holds(one.manifest)}")
-            if not one.manifest.settled:
+            if not one.manifest.pair:
+                lines += screen.wrap(f"not a pair: {one.manifest.unsettled_why}", indent=2, hanging=4)
+            elif not one.manifest.settled:
                 lines += screen.wrap(f"not settled: {one.manifest.unsettled_why}", indent=2, hanging=4)
             continue
         lines.append(

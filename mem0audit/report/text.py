@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from mem0audit.core.advice import dies_with_agent, keep_log_step, manual_snapshot_steps
 from mem0audit.core.catalogue import CATALOGUE
-from mem0audit.core.model import Finding, Holder, Incident, NotChecked, Place, Report, Severity
+from mem0audit.core.model import CopyOf, Finding, Holder, Incident, NotChecked, Place, Report, Severity
 from mem0audit.core.points import clipped
 from mem0audit.core.snapshot import BY_PAGES_BYTES
-from mem0audit.core.times import age
+from mem0audit.core.times import age, shown
 from mem0audit.report.escape import escape, shell_word
 from mem0audit.report.pages import candidate_lines
 from mem0audit.report.screen import Screen, table
@@ -34,6 +34,7 @@ SHOWN = 3
 _MOST_ID = 200
 """How many findings of one rule are shown without `--verbose`."""
 
+_AGREE = ("D301", "D302", "D303", "D304")
 _GONE = ("L106", "Q951", "D302")
 _RISKS = ("I208", "L110", "L104", "L103", "L101", "L102", "I209")
 """What loses or changes memories at the next restart, most urgent first."""
@@ -112,14 +113,23 @@ def _header(report: Report, screen: Screen) -> list[str]:
             facts += _fact(report, "memories", "memory", "memories")
             facts += _fact(report, "entities", "entity", "entities", zero=False)
         words, lasts = ground(place, report.holders) if place else ("not looked at", None)
+        if report.copy is not None:
+            words, lasts = "a copy", None
         rows.append((label, escape(path), facts, words, lasts))
     if install.server_url is not None:
         rows.append(("vectors", escape(install.server_url.value), [], "a server: not read", None))
     elif install.vectors is None:
         rows.append(("vectors", escape(install.provider), [], "not Qdrant: only the log was read", None))
+    if report.copy is not None:
+        rows.append(("taken", _as_of(report.copy), [], "a pair" if report.copy.pair else "not a pair", None))
+        return _header_rows(rows, screen)
     facts, state = agent_words(report.agent, report.holders, seen=_visible(report))
     rows.append(("agent", escape(" · ".join(facts)), [], state, None))
     return _header_rows(rows, screen)
+
+
+def _as_of(copy: CopyOf) -> str:
+    return f"{shown(copy.taken_at)} · {escape(copy.dated_by)}"
 
 
 def _fact(report: Report, name: str, one: str, many: str, zero: bool = True) -> list[str]:
@@ -212,6 +222,9 @@ def _gone(report: Report, groups: dict[str, list[Finding]]) -> list[str]:
             f"{gone}: {where} is missing or empty"
             + (f", and the log has {memories(live)} as live." if live else ".")
         ]
+    if lost and report.copy is not None:
+        verb = "is" if len(lost) == 1 else "are"
+        return [f"{memories(len(lost))} of its log {verb} not in its vectors: restored, it would lack them."]
     mixed = _mixed_up(report)
     if lost and mixed is not None:
         verb = "is" if len(lost) == 1 else "are"
@@ -331,6 +344,12 @@ def _nothing_gone(report: Report) -> str:
 
     Where it could not be found out, that is said, with the reason.
     """
+    if report.copy is not None:
+        stored, changes = _count(report, "memories"), _count(report, "changes")
+        agree = set(_AGREE) <= set(report.checked) and not any(f.code in _AGREE for f in report.findings)
+        if not agree or stored is None or changes is None:
+            return ""
+        return f"{memories(stored)} and {plural(changes, 'change')} agree."
     unknown = [n for n in report.not_checked if n.what in ("D302", "L106")]
     gaps = unknown or [n for n in report.not_checked if n.gap]
     if unknown or (gaps and not {"L106", "D302"} <= set(report.checked)):
@@ -343,6 +362,8 @@ def _nothing_gone(report: Report) -> str:
 
 
 def _nothing_at_risk(report: Report) -> str:
+    if report.copy is not None:
+        return ""
     if report.install.vectors is None:
         return "What the vector store stands on was not looked at."
     looked = ("L101", "L102", "L103", "L104", "L110")
@@ -391,6 +412,12 @@ _OTHERS: dict[str, tuple[str, str]] = {
 }
 
 
+_RETURNING = (
+    "deleted memory is in its vectors: restored, it would come back",
+    "deleted memories are in its vectors: restored, they would come back",
+)
+
+
 def _others(report: Report, groups: dict[str, list[Finding]]) -> list[str]:
     """What else is wrong at `medium` or above, in a sentence each; what has no sentence, counted."""
     sentences, unsaid = [], 0
@@ -402,7 +429,7 @@ def _others(report: Report, groups: dict[str, list[Finding]]) -> list[str]:
             verb = "is" if elsewhere == 1 else "are"
             sentences.append(f"{memories(elsewhere)} of the log {verb} in another store, {findings[0].path}.")
         elif code in _OTHERS:
-            one, many = _OTHERS[code]
+            one, many = _OTHERS[code] if report.copy is None or code != "D301" else _RETURNING
             sentences.append(plural(len(findings), one, many) + ".")
         else:
             unsaid += len(findings)
@@ -420,6 +447,8 @@ def _now(
     report: Report, groups: dict[str, list[Finding]], screen: Screen
 ) -> list[tuple[str, tuple[str, ...]]]:
     """The one thing to do now, and what comes after it: what keeps what is still there goes first."""
+    if report.copy is not None:
+        return []
     mixed = _mixed_up(report)
     if mixed is not None:
         return [("Now:", mixed.advice[:1]), ("What there is:", ("mem0audit status",))]
@@ -572,7 +601,7 @@ def _incidents(report: Report, screen: Screen) -> list[str]:
         lines += head
         for sentence in incident.evidence:
             lines += screen.wrap(sentence, indent=4, hanging=6)
-        for step in incident.advice:
+        for step in incident.advice if report.copy is None else ():
             lines += screen.steps(step, 4)
     return lines
 
@@ -651,7 +680,7 @@ def _evidence(
         again = screen.command("audit", "--select", code, "--verbose")
         lines.append(" " * 11 + f"…  {number(more)} more: {again}")
     said = {f"mem0audit explain {code}", *(step for i in report.incidents for step in i.advice)}
-    helps = dict.fromkeys(f.help for f in shown if f.help and f.help not in said)
+    helps = dict.fromkeys(f.help for f in shown if f.help and f.help not in said and report.copy is None)
     for text in list(helps)[: None if screen.verbose else SHOWN]:
         lines += screen.steps(text, 11)
     return lines
@@ -754,13 +783,15 @@ def _last_snapshot(report: Report) -> str:
 
 def _good(report: Report, screen: Screen) -> list[str]:
     stored, changes = _count(report, "memories"), _count(report, "changes")
-    agree = {"D301", "D302", "D303", "D304"} <= set(report.checked)
+    agree = set(_AGREE) <= set(report.checked)
     if agree and stored is not None and changes is not None:
         text = f"{memories(stored)} and {plural(changes, 'change')} agree."
     else:
         text = "Nothing found."
     lasting = [ground(p, report.holders)[1] for p in report.places if p.path in _store_paths(report)]
-    if lasting and all(lasting):
+    if report.copy is not None:
+        text += f" As of {_as_of(report.copy)}."
+    elif lasting and all(lasting):
         text += " Durable."
     text += _last_snapshot(report)
     tail = []

@@ -59,9 +59,11 @@ class FoundPoint:
 
 @dataclass(frozen=True)
 class EmbeddedStore:
-    """The local folder of qdrant-client (`path` of mem0's vector store configuration)."""
+    """The local folder of qdrant-client (`path` of mem0's vector store configuration); `alone` where it is a copy
+    that nobody writes (see sqlitefiles.read_file)."""
 
     folder: str
+    alone: bool = False
 
     def layout(self) -> StoreLayout:
         """The collections that meta.json lists and those that have a folder; never raises."""
@@ -113,7 +115,7 @@ class EmbeddedStore:
         collection: `keep` is then called in both processes, and what it returns must pickle.
         """
         path = str(Path(collection.path, STORAGE))
-        with _helper(path, collection.dims, keep, helped) as helper:
+        with _helper(path, collection.dims, keep, helped and not self.alone) as helper:
 
             def body(reading: sqlitefiles.Reading) -> _Points[T]:
                 points = _Points(pickles.point_decoder(collection.dims), keep)
@@ -123,7 +125,7 @@ class EmbeddedStore:
                 sqlitefiles.read_points(reading, points, part)
                 return points
 
-            state, points = sqlitefiles.read_file(path, body)
+            state, points = sqlitefiles.read_file(path, body, alone=self.alone)
         if points is None:
             return PointsRead(state, {})
         return points.result(state)
@@ -150,7 +152,9 @@ class EmbeddedStore:
                 found = sink.found
             return found
 
-        state, found = sqlitefiles.read_file(str(Path(collection.path, STORAGE)), body, check=False)
+        state, found = sqlitefiles.read_file(
+            str(Path(collection.path, STORAGE)), body, check=False, alone=self.alone
+        )
         if not found and state.problem is not None:
             raise CouldNotRead(f"{state.path}: {state.problem.detail}")
         rows = sorted(found or (), key=lambda point: (point.problem is not None, -point.rowid))
@@ -183,7 +187,9 @@ class EmbeddedStore:
                 found.update(key_of[key] for (key,) in rows)
             return found
 
-        _, found = sqlitefiles.read_file(str(Path(collection.path, STORAGE)), body, check=False)
+        _, found = sqlitefiles.read_file(
+            str(Path(collection.path, STORAGE)), body, check=False, alone=self.alone
+        )
         return frozenset(found or ())
 
 

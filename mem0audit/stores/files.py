@@ -389,6 +389,35 @@ class RowTarget:
         self._connection.close()
 
 
+def copy_backup(source: str, target: Path) -> str:
+    """Copies a file of a backup, which nobody writes, to a new one (0600); how, as copy_pages says it. The source
+    is only read, and is no link. Raises OSError."""
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    reading = os.open(source, flags)
+    try:
+        if not stat.S_ISREG(os.fstat(reading).st_mode):
+            raise OSError(errno.EINVAL, "is no ordinary file", source)
+        writing = copy_target(target)
+        try:
+            return copy_pages(reading, writing, float("inf"))
+        finally:
+            os.close(writing)
+    finally:
+        close_source(reading)
+
+
+def recover_database(raw: Path) -> None:
+    """Applies what the journals beside a private copy hold: a hot journal is rolled back, a -wal written into the
+    database. Afterwards none lies there. Raises sqlite3.Error, OSError."""
+    step("snapshot.recover")
+    with closing(sqlite3.connect(raw, isolation_level=None)) as copy:
+        copy.execute("PRAGMA trusted_schema = 0")
+        copy.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        copy.execute("PRAGMA journal_mode = delete").fetchone()
+    for end in ("-journal", "-wal", "-shm"):
+        raw.with_name(raw.name + end).unlink(missing_ok=True)
+
+
 def make_folders(path: Path) -> None:
     """A folder and those above it that are not there, each 0700 (mkdir gives its mode to the last one only)."""
     if not path.is_dir():
@@ -405,6 +434,7 @@ def rebuild_database(raw: Path, target: Path) -> None:
     os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))  # SQLite would make it 0644
     uri = f"{raw.absolute().as_uri()}?mode=ro&immutable=1"
     with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as copy:
+        copy.execute("PRAGMA trusted_schema = 0")
         copy.execute("VACUUM INTO ?", (str(target),))
     step("snapshot.rebuild.remove")
     raw.unlink()

@@ -125,12 +125,13 @@ def _require_history(reading: Reading) -> tuple[str, ...]:
 # --- What the file is ------------------------------------------------------------------------------
 
 
-def read_history_file(path: str) -> HistoryFile:
+def read_history_file(path: str, alone: bool = False) -> HistoryFile:
     """What a `history.db` is, apart from its rows; never raises for what the file is.
 
     `create_statements` holds the exact SQL of everything in the schema, `tables` the row count of every
     table (None where counting takes longer than a reader may). Where there is no history table the
-    file's problem is "no-table" and the other fields still tell what was found.
+    file's problem is "no-table" and the other fields still tell what was found. `alone` as for
+    sqlitefiles.read_file.
     """
     made: list[HistoryFile] = []
 
@@ -139,7 +140,7 @@ def read_history_file(path: str) -> HistoryFile:
         made[:] = [found]
         return found
 
-    state, found = sqlitefiles.read_file(path, body)
+    state, found = sqlitefiles.read_file(path, body, alone=alone)
     if found is None:
         return HistoryFile(state)
     return HistoryFile(
@@ -244,7 +245,7 @@ def _message_scopes(reading: Reading) -> tuple[MessageScope, ...]:
 # --- The rows --------------------------------------------------------------------------------------
 
 
-def read_rows(path: str, start: Callable[[], S]) -> tuple[FileState, S | None]:
+def read_rows(path: str, start: Callable[[], S], alone: bool = False) -> tuple[FileState, S | None]:
     """Every history row as of one instant, in rowid order, through a sink that `start` makes.
 
     The log only grows, so that pages are handed on as they are read; a closing look finds it unchanged or
@@ -253,6 +254,7 @@ def read_rows(path: str, start: Callable[[], S]) -> tuple[FileState, S | None]:
     schema lacks are None; a value can be of any SQLite type, and a text that is not UTF-8 has surrogate
     escapes. Of a damaged table the rows that read are handed on and `problem` is "damaged". The sink is None
     where nothing could be read. (`integrity` is read_history_file's to say: it would double the time here.)
+    `alone` as for sqlitefiles.read_file.
     """
 
     def body(reading: Reading) -> S:
@@ -261,7 +263,7 @@ def read_rows(path: str, start: Callable[[], S]) -> tuple[FileState, S | None]:
         _stream(reading, _row_sql(columns), sink)
         return sink
 
-    return sqlitefiles.read_file(path, body, check=False)
+    return sqlitefiles.read_file(path, body, check=False, alone=alone)
 
 
 def _stream(reading: Reading, select: str, sink: RowSink) -> None:
@@ -345,21 +347,22 @@ HELPED_BYTES: Final = 8 << 20
 """From this size on a child describes the file while its rows are read."""
 
 
-def read_history(path: str, start: Callable[[], S]) -> tuple[HistoryFile, S | None]:
+def read_history(path: str, start: Callable[[], S], alone: bool = False) -> tuple[HistoryFile, S | None]:
     """What a `history.db` is and its rows, through a sink that `start` makes: see read_history_file and read_rows.
 
-    The sink is None where the rows could not be read whole; the file's problem says why.
+    The sink is None where the rows could not be read whole; the file's problem says why. `alone` as for
+    sqlitefiles.read_file.
     """
     child = None
     if worthwhile(path, HELPED_BYTES):
-        child = Child(lambda _: read_history_file(path), ())
+        child = Child(lambda _: read_history_file(path, alone), ())
     try:
-        history = read_history_file(path) if child is None else None
+        history = read_history_file(path, alone) if child is None else None
         if history is not None and (history.file.problem is not None or history.schema is None):
             return history, None
-        state, sink = read_rows(path, start)
+        state, sink = read_rows(path, start, alone)
         if child is not None:
-            history = _described(child, path)
+            history = _described(child, path, alone)
         assert history is not None
     finally:
         if child is not None:
@@ -370,11 +373,11 @@ def read_history(path: str, start: Callable[[], S]) -> tuple[HistoryFile, S | No
     return history, None if state.problem is not None else sink
 
 
-def _described(child: Child[HistoryFile], path: str) -> HistoryFile:
+def _described(child: Child[HistoryFile], path: str, alone: bool) -> HistoryFile:
     try:
         return child.result()
     except ChildFailed:
-        return read_history_file(path)
+        return read_history_file(path, alone)
 
 
 def _joined(first: FileState, second: FileState) -> FileState:

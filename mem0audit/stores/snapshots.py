@@ -103,6 +103,20 @@ def _chunks(path: Path) -> Iterator[bytes]:
         os.close(descriptor)
 
 
+def begins(path: Path, count: int) -> bytes:
+    """The first bytes of a file, b"" where it cannot be read."""
+    try:
+        descriptor = _open(path)
+    except OSError:
+        return b""
+    try:
+        return os.read(descriptor, count)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
+
+
 def integrity(path: Path) -> tuple[str, ...]:
     """Lines of SQLite's whole `integrity_check` other than "ok", for a file that nobody writes.
 

@@ -10,6 +10,7 @@ leaves files behind (measured, SQLite 3.40):
 | WAL | `-wal` and `-shm` | `mode=ro&readonly_shm=1` |
 | WAL | no `-wal` | `immutable=1`, and a stat before and after |
 | WAL | `-wal` alone | a scratch copy of both |
+| rollback journal | a stray `-wal`, which SQLite would open and make a `-shm` for | a scratch copy of both |
 
 (`readonly_shm` changes no byte of either; run by root, SQLite gives `-wal` and `-shm` to the owner they have,
 and that moves their ctime. A read mark in a living writer's `-shm` may move: it is the readers' register.)
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import sqlite3
 import stat
 import struct
@@ -341,29 +343,54 @@ def _mark(path: str) -> tuple[int, int, int, int] | None:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _scratch_copy(stack: ExitStack, path: str, beside: str) -> str:
-    """The file and the journal beside it, copied together; raises Changed when they moved meanwhile."""
-    before = _mark(path), _mark(path + beside)
+def _scratch_copy(stack: ExitStack, path: str, *beside: str) -> str:
+    """The file and the journals beside it, copied together; raises Changed when they moved meanwhile, ReadFailed
+    where there is no room for them or the journal would have SQLite touch another file."""
+    everything = [path, *(path + end for end in beside)]
+    before = [_mark(one) for one in everything]
     newest = max(mark[3] for mark in before if mark is not None) if any(before) else 0
     if time.time_ns() - newest < 50_000_000:
         time.sleep(0.05)  # a change within the clock's grain of the last would not show
-        if (_mark(path), _mark(path + beside)) != before:
+        if [_mark(one) for one in everything] != before:
             raise Changed
+    if "-journal" in beside and names_another_file(path + "-journal"):
+        raise ReadFailed("other", "its journal names a file outside of it, and is not rolled back")
     try:
         folder = stack.enter_context(files.scratch_folder())
+        if sum(mark[2] for mark in before if mark is not None) > shutil.disk_usage(folder).free:
+            raise ReadFailed("other", f"no room for a scratch copy of it in {folder.parent}")
     except OSError as error:
         raise ReadFailed("other", f"no temporary folder to copy it into: {error.strerror}") from None
     copy = folder / "copy.db"
     try:
         files.copy_into(path, copy)
-        files.copy_into(path + beside, folder / f"copy.db{beside}")
+        for end in beside:
+            files.copy_into(path + end, folder / f"copy.db{end}")
     except FileNotFoundError:
         raise Changed from None
     except OSError as error:
         raise ReadFailed("other", f"could not be copied for reading: {error.strerror}") from None
-    if (_mark(path), _mark(path + beside)) != before:
+    if [_mark(one) for one in everything] != before:
         raise Changed
     return str(copy)
+
+
+_SUPER_JOURNAL: Final = bytes.fromhex("d9d505f920a163d7")
+
+
+def names_another_file(journal: str) -> bool:
+    """Whether a rollback journal ends with the name of a super-journal, the record of a transaction over several
+    databases (SQLite's ATTACH, which neither mem0 nor qdrant-client uses).
+
+    SQLite, rolling such a journal back, removes the file of that name wherever it lies (seen, 3.40): a forged one
+    would delete anything. Raises OSError.
+    """
+    descriptor = files.open_source(journal)
+    try:
+        tail = os.pread(descriptor, 8, max(os.fstat(descriptor).st_size - 8, 0))
+    finally:
+        files.close_source(descriptor)
+    return tail == _SUPER_JOURNAL
 
 
 _RESERVED_BYTE: Final = 0x40000001
@@ -420,8 +447,11 @@ def opened(path: str, found: os.stat_result, copied: bool) -> Iterator[Reading]:
                 target, query, way = _scratch_copy(stack, path, "-wal"), "mode=rw", "scratch copy"
             else:
                 query, way = "mode=ro&readonly_shm=1", "readonly-shm"
-        elif copied and _mark(path + "-journal") is not None:
-            target, query, way = _scratch_copy(stack, path, "-journal"), "mode=rw", "scratch copy"
+        else:
+            # opened where it lies, SQLite would make a -shm for a stray -wal, whatever the header says
+            beside = [e for e in ("-journal", "-wal") if _mark(path + e) and (copied or e == "-wal")]
+            if beside:
+                target, query, way = _scratch_copy(stack, path, *beside), "mode=rw", "scratch copy"
         connection = stack.enter_context(closing(_connect(target, query)))
         reading = Reading(path, journal_mode, way, connection)
         if connection.execute("PRAGMA writable_schema").fetchone()[0]:
@@ -459,13 +489,16 @@ def same_for_sqlite(path: str, found: os.stat_result) -> None:
         )
 
 
-def read_file(path: str, body: Callable[[Reading], T], check: bool = True) -> tuple[FileState, T | None]:
+def read_file(
+    path: str, body: Callable[[Reading], T], check: bool = True, alone: bool = False
+) -> tuple[FileState, T | None]:
     """Open a live SQLite file, run `body` on it, and say how the file was found.
 
     `body` is run again, at most three times, when the file was replaced, renamed or rebuilt meanwhile. It may
     set `problem` on the reading it gets and still return what did read. Its result is None where nothing
-    read. `check` asks for `integrity_check` (time-bounded) and the free pages. Never raises for what the file
-    is or does: every failure is `FileState.problem`.
+    read. `check` asks for `integrity_check` (time-bounded) and the free pages. `alone` is for a file that nobody
+    writes, a backup: the files beside it are not trusted and not touched, and what they hold is applied in a
+    scratch copy. Never raises for what the file is or does: every failure is `FileState.problem`.
     """
     hot = copied = False
     torn = 0
@@ -480,9 +513,9 @@ def read_file(path: str, body: Callable[[Reading], T], check: bool = True) -> tu
             size = found.st_size
             same_for_sqlite(path, found)
             hot = stat.S_ISREG(found.st_mode) and is_hot(path)
-            with opened(path, found, hot or copied) as reading:
+            with opened(path, found, hot or copied or alone) as reading:
                 mode = reading.journal_mode
-                reading.doubtful = mode == "wal" and attempts < ATTEMPTS
+                reading.doubtful = mode == "wal" and attempts < ATTEMPTS and not alone
                 value = body(reading)
                 problem_found = reading.problem
                 integrity = reading.integrity(size) if check else None

@@ -96,6 +96,7 @@ class Install:
         yield ["users", *about]
         yield ["log", "--history", str(self.history), "-n", "50"]
         yield ["log", "--config", str(self.config), "--format", "json"]
+        yield ["snapshot", "diff", "live", "live", *about, "--text"]
         yield ["config", "show", "--config", str(self.config)]
         yield ["config", "validate", str(self.config)]
 

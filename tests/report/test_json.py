@@ -39,6 +39,8 @@ KINDS = (
     "schedule",
     "schedule-status",
     "snapshot-plan",
+    "import-plan",
+    "diff",
 )
 SECRET = "SECRETCAROL likes \x1b[31m red \ud800"
 

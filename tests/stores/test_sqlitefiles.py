@@ -6,6 +6,7 @@ import hashlib
 import os
 import signal
 import sqlite3
+import struct
 import subprocess
 import sys
 import time
@@ -138,6 +139,59 @@ def test_shm_without_wal_is_read_immutable(tmp_path: Path) -> None:
     before = fingerprint(tmp_path)
     state, value = read_file(str(path), count)
     assert (state.way, value, fingerprint(tmp_path)) == ("immutable", ROWS, before)
+
+
+def test_a_stray_wal_is_not_opened_where_it_lies(tmp_path: Path) -> None:
+    """SQLite opens a -wal whatever the header says, and makes a -shm for it, read-only or not."""
+    path = good(tmp_path / "x.db")
+    Path(f"{path}-wal").write_bytes(b"\x37\x7f\x06\x82" + b"\0" * 100)
+    before = fingerprint(tmp_path)
+    state, value = read_file(str(path), count)
+    assert (state.way, value, fingerprint(tmp_path)) == ("scratch copy", ROWS, before)
+    connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
+    connection.execute("SELECT count(*) FROM points").fetchone()
+    connection.close()
+    assert Path(f"{path}-shm").exists()
+
+
+def test_a_journal_that_names_another_file_is_not_rolled_back(tmp_path: Path) -> None:
+    """SQLite removes the super-journal that a hot journal names, wherever it lies."""
+    path = tmp_path / "x.db"
+    with written(path, "rollback", "hot"):
+        pass
+    victim = tmp_path / "precious"
+    victim.write_text("precious")
+    name = os.fsencode(victim)
+    total = sum(byte if byte < 128 else byte - 256 for byte in name) & 0xFFFFFFFF
+    record = struct.pack(">I", 0x40000000 // 4096 + 1) + name + struct.pack(">II", len(name), total)
+    with Path(f"{path}-journal").open("ab") as stream:
+        stream.write(record + bytes.fromhex("d9d505f920a163d7"))
+    before = fingerprint(tmp_path)
+    for alone in (False, True):
+        state, value = read_file(str(path), count, alone=alone)
+        assert value is None
+        assert state.problem is not None and "names a file outside" in state.problem.detail
+        assert fingerprint(tmp_path) == before
+    connection = sqlite3.connect(path)
+    connection.execute("SELECT count(*) FROM points").fetchone()
+    connection.close()
+    assert not victim.exists()
+
+
+@pytest.mark.parametrize(("mode", "end"), [("rollback", "hot"), ("wal", "kill"), ("wal", "close")])
+def test_alone_touches_no_file_beside_it(tmp_path: Path, mode: str, end: str) -> None:
+    """As a backup is read: not even a -shm that lies there is used."""
+    path = tmp_path / "x.db"
+    with written(path, mode, end):
+        pass
+    if end == "kill":
+        Path(f"{path}-shm").write_bytes(b"\xff" * 32768)
+    before = fingerprint(tmp_path)
+    state, value = read_file(str(path), lambda reading: (count(reading), total(reading)), alone=True)
+    assert fingerprint(tmp_path) == before
+    assert value == (ROWS, ROWS * 5000)
+    assert state.way == ("immutable" if end == "close" else "scratch copy")
+    assert state.hot_journal == (end == "hot")
 
 
 def test_the_hot_file_read_any_other_way_would_be_wrong(tmp_path: Path) -> None:

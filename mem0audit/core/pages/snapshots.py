@@ -103,7 +103,14 @@ RULES = (
         "and loses newer ones.",
         comes_about="Two jobs copy the two stores at different hours, or one of them failed.",
         looks_like="The log of the backup is newer or older than its vectors.",
-        to_do="Take a pair as in B901: with a newer pair beside it, such a backup is no longer what a restore would "
-        "use, and this finding ends.",
+        to_do="\n".join(
+            (
+                "This says how far its halves are apart, and what a restore would bring back and lose (it takes any "
+                "backup made with cp, rsync or tar too):",
+                commands("mem0audit snapshot verify /backup/monday"),
+                "Take a pair as in B901: with a newer pair beside it, such a backup is no longer what a restore would "
+                "use, and this finding ends.",
+            )
+        ),
     ),
 )

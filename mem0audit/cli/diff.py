@@ -1,0 +1,84 @@
+"""`mem0audit snapshot diff`: which memories differ between two times."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mem0audit.cli import exits
+from mem0audit.cli.options import (
+    CollectionOption,
+    ConfigOption,
+    Format,
+    FormatOption,
+    HistoryOption,
+    Named,
+    OutputOption,
+    QdrantPathOption,
+    VerboseOption,
+)
+from mem0audit.cli.output import check_output, screen, write
+from mem0audit.cli.progress import progress
+from mem0audit.cli.snapshot import ToOption, folder_of
+from mem0audit.core.errors import UsageProblem
+
+if TYPE_CHECKING:
+    from mem0audit.install.host import Host
+    from mem0audit.operations.diff import Found
+
+_LIVE = "live"
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command to the group `snapshot`."""
+    app.command("diff")(_diff)
+
+
+def _diff(
+    a: Annotated[str, typer.Argument(metavar="A", help="A snapshot's name or path, a backup, or live.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The same; what is different in it.")],
+    to: ToOption = None,
+    history: HistoryOption = None,
+    qdrant_path: QdrantPathOption = None,
+    collection: CollectionOption = None,
+    config: ConfigOption = None,
+    text: Annotated[bool, typer.Option("--text", help="The memories' texts too.")] = False,
+    format_: FormatOption = Format.TEXT,
+    output: OutputOption = None,
+    verbose: VerboseOption = False,
+) -> int:
+    """Memories added, changed and removed from A to B, per user; live is the install, with the agent running.
+
+    Changed is a memory with another text, owner or other metadata. A difference is no fault.
+    Exit: 0, 2 usage, 3 one of them is not there or could not be read whole.
+    """
+    check_output(output)
+    named = Named(history, qdrant_path, None, collection, config)
+    if _LIVE not in (a, b) and named.words():
+        raise UsageProblem(f"{named.words()[0]} names the install, and neither A nor B is {_LIVE}")
+    from mem0audit.install.host import this_host
+    from mem0audit.operations.diff import diff
+    from mem0audit.report.diff import diff_json, diff_text
+
+    host = this_host()
+    sides = [_side(name, to, named, host, output) for name in (a, b)]
+    with progress() as tell:
+        found = diff(sides[0], sides[1], host, texts=text, progress=tell)
+    where = screen(verbose=verbose, to_file=output is not None)
+    write(diff_json(found) if format_ is Format.JSON else diff_text(found, where), output)
+    return exits.NOT_READ if found.not_checked else exits.OK
+
+
+def _side(name: str, to: str | None, named: Named, host: Host, output: str | None) -> Found:
+    from mem0audit.operations.backup import install_of
+    from mem0audit.operations.copyaudit import find_copy
+    from mem0audit.operations.diff import of_copy, of_live
+
+    if name == _LIVE:
+        install, host = named.find()
+        check_output(output, install)
+        return of_live(install, host)
+    copy = find_copy(folder_of(name, None if "/" in name else to, host), name, host)
+    check_output(output, install_of(copy.halves))
+    return of_copy(copy)
