@@ -82,7 +82,7 @@ def _create(
     ] = False,
     format_: FormatOption = Format.TEXT,
     output: OutputOption = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing where it is settled.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing where all is well.")] = False,
 ) -> int:
     """Takes both stores as one pair, with the agent running.
 
@@ -114,7 +114,7 @@ def _create(
         from mem0audit.report.json import snapshot_json
 
         write(snapshot_json(taken.path, taken.manifest, taken), output)
-    elif not (quiet and taken.manifest.settled):
+    elif not (quiet and taken.manifest.settled and not taken.notes):
         from mem0audit.report.snapshots import taken_text
 
         write(taken_text(taken, screen(words, to_file=output is not None)), output)

@@ -230,7 +230,7 @@ def _file(raw: Any) -> SnapshotFile:
 # --- Digests ------------------------------------------------------------------------------------
 
 
-def _canonical(value: Any) -> str:
+def canonical(value: Any) -> str:
     """A value as text: equal values give equal texts, in every process. What is no plain data is named by its
     type."""
     if value is None or type(value) in (str, bool, float):
@@ -240,9 +240,9 @@ def _canonical(value: Any) -> str:
     if isinstance(value, bytes):
         return "b" + value.hex()
     if isinstance(value, (list, tuple)):
-        return "[" + ",".join(map(_canonical, value)) + "]"
+        return "[" + ",".join(map(canonical, value)) + "]"
     if isinstance(value, Mapping):
-        return "{" + ",".join(sorted(f"{_canonical(k)}:{_canonical(v)}" for k, v in value.items())) + "}"
+        return "{" + ",".join(sorted(f"{canonical(k)}:{canonical(v)}" for k, v in value.items())) + "}"
     return f"<{type(value).__name__}>"
 
 
@@ -254,7 +254,7 @@ def points_digest(
     total = 0
     for name, rows in collections:
         for point_id, record in rows.items():
-            line = _canonical((name, point_id, record[1:]))
+            line = canonical((name, point_id, record[1:]))
             total += int.from_bytes(sha256(line.encode("utf-8", "surrogatepass")).digest(), "big")
     return f"{total % (1 << 256):064x}"
 
@@ -270,7 +270,7 @@ class HistoryDigest:
     def rows(self, page: Sequence[HistoryRow]) -> None:
         """One page of rows."""
         for row in page:
-            line = _canonical(tuple(row[1:])) + "\n"
+            line = canonical(tuple(row[1:])) + "\n"
             self._sha.update(line.encode("utf-8", "surrogatepass"))
         self.count += len(page)
 
@@ -310,6 +310,8 @@ class Taken:
     removed: tuple[str, ...] = ()
     """Leftovers of runs that were cut off, removed by this one."""
     seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+    """What the run could not do beside the snapshot itself, a sentence each."""
 
 
 @dataclass(frozen=True)

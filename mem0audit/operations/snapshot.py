@@ -31,6 +31,7 @@ from mem0audit.install.host import Host, resolved, seen_through
 from mem0audit.install.places import look_at
 from mem0audit.install.processes import holders
 from mem0audit.operations.copied import counted, counts, digests, judged
+from mem0audit.operations.erasures import erasures_on_record, keep_beside
 from mem0audit.operations.look import ENTITIES_SUFFIX, Progress, look, look_at_copy, no_progress
 from mem0audit.stores import files, pair, snapshots
 from mem0audit.stores.embedded import STORAGE, EmbeddedStore
@@ -184,6 +185,9 @@ def create(
     try:
         with files.snapshot_folder(folder):
             removed = files.remove_unfinished(folder)
+            record = erasures_on_record(plan.install, None, host)
+            problem = keep_beside(folder, record.erasures)
+            notes = (problem,) if problem else ()
             name = _free_name(folder, core.name_of(now()))
             for attempt in range(1, ATTEMPTS + 1):
                 hidden = files.begin_snapshot(folder, name)
@@ -193,7 +197,7 @@ def create(
                         say("publishing", None, None)
                         files.publish_snapshot(hidden, folder / name)
                         path = str(folder / name)
-                        return Taken(path, manifest, removed, time.monotonic() - started)
+                        return Taken(path, manifest, removed, time.monotonic() - started, notes)
                 except BaseException:
                     with suppress(OSError):
                         files.abandon_snapshot(hidden)

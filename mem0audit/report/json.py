@@ -384,6 +384,7 @@ def snapshot_json(path: str, manifest: Manifest, taken: Taken | None = None) -> 
     if taken is not None:
         body["removed"] = list(taken.removed)
         body["seconds"] = round(taken.seconds, 3)
+        body["notes"] = list(taken.notes)
     return dump("snapshot", body)
 
 

@@ -40,6 +40,8 @@ def taken_text(taken: Taken, screen: Screen) -> str:
             f"Removed what {plural(len(taken.removed), 'run')} before it left unfinished: "
             f"{', '.join(taken.removed)}."
         )
+    for note in taken.notes:
+        lines += screen.wrap(f"{note[0].upper()}{note[1:]}.")
     lines.append(f"Check it:   {screen.program} snapshot verify {shell_word(taken.path)}")
     return "\n".join(lines) + "\n"
 

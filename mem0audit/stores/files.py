@@ -221,6 +221,32 @@ def abandon_snapshot(hidden: Path) -> None:
     shutil.rmtree(hidden, ignore_errors=True)
 
 
+def keep_beside_snapshots(folder: Path, name: str, data: bytes) -> None:
+    """Writes a small file (0600) into a locked snapshot folder, whole or not at all. Raises OSError.
+
+    Always under the same hidden name first: what a kill leaves of it is written over by the next run.
+    """
+    hidden = folder / f".{name}.new"
+    step("snapshot.beside.create")
+    descriptor = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        try:
+            view = memoryview(data)
+            step("snapshot.beside.write")
+            while view:
+                view = view[os.write(descriptor, view) :]
+            step("snapshot.beside.fsync")
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        step("snapshot.beside.rename")
+        os.rename(hidden, folder / name)  # noqa: PTH104
+    except BaseException:
+        os.unlink(hidden)  # noqa: PTH108
+        raise
+    _sync(folder)
+
+
 def copy_target(path: Path) -> int:
     """The file (0600) to copy pages into, open; made where it is not there yet, before any lock is held. Raises
     OSError."""
