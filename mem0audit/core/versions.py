@@ -111,6 +111,24 @@ def phantom_add(mem0: str | None) -> bool | None:
     return _between(mem0, (2, 0, 0), (2, 2, 0))
 
 
+def log_at_start(mem0: str | None, schema: str | None) -> str | None:
+    """What `Memory()` makes of a log of this schema ("7 columns", "9 columns", "10 columns") when it opens it.
+
+    "migrated", "loses texts" (7 columns, 0.1.100 on), "hangs" (9 columns, 0.1.100 to 0.1.106: a deadlock in the
+    constructor, and killed there it leaves the rows in history_old), "fails" (10 columns, to 0.1.99: the first
+    start raises and leaves the rows in old_history), or None: nothing, or not known. Run on both sides of each.
+    """
+    numbers = parse(mem0)
+    if numbers is None:
+        return None
+    new, hanging = numbers[:3] >= (0, 1, 100), _between(mem0, (0, 1, 100), (0, 1, 106))
+    if schema == "7 columns" and numbers[:3] >= (0, 0, 10):
+        return "hangs" if hanging else "loses texts" if new else "migrated"
+    if schema == "9 columns" and new:
+        return "hangs" if hanging else "migrated"
+    return "fails" if schema == "10 columns" and not new else None
+
+
 # --- qdrant-client, local mode ------------------------------------------------------------------
 
 OLDEST_SQLITE_CLIENT: Version = (1, 1, 7)
