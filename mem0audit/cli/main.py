@@ -8,7 +8,7 @@ from typing import Annotated, cast
 
 import typer
 
-from mem0audit.cli import audit, config, demo, exits, explain, log, show, snapshot, status, users
+from mem0audit.cli import audit, config, demo, exits, explain, log, restore, show, snapshot, status, users
 from mem0audit.cli.output import complain, prepare_streams, say, silence
 from mem0audit.core.errors import Mem0auditError
 
@@ -25,6 +25,7 @@ app = typer.Typer(
 )
 for module in (audit, status, explain, show, users, log, demo):
     module.register(app)
+restore.register(snapshot.app)
 app.add_typer(snapshot.app, name="snapshot")
 app.add_typer(config.app, name="config")
 

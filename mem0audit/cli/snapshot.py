@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mem0audit.install.host import Host
 
 app = typer.Typer(
-    help="Both stores as one dated pair: create, list, show, verify.",
+    help="Both stores as one dated pair: create, list, show, verify, restore.",
     rich_markup_mode=None,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},

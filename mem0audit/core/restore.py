@@ -1,8 +1,8 @@
 """What a restore is: its plan, the intent that makes it whole after any interruption, and its results.
 
 In place both stores are staged beside their targets and then exchanged, piece by piece. What lies where is told
-by inode numbers, which a rename keeps: after a kill or a power cut, the intent and the disk together say how far
-it came, and `decide` what is done about it.
+by the identity that a filesystem gives each file, and that a rename keeps: after a kill or a power cut, the intent
+and the disk together say how far it came, and `decide` what is done about it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Piece:
-    """One file or folder that is exchanged. `old` and `new` are inode numbers; `old` None: none was there.
+    """One file or folder that is exchanged. `old` and `new` are identities (see `same`); `old` None: none was there.
 
     `staged` None: the old one is only put aside (a journal that would be taken for the new file's). `sums` are the
     SHA-256 of the new files by path below it ("" for the file itself).
@@ -65,8 +65,8 @@ class Piece:
     target: str
     staged: str | None
     aside: str
-    old: int | None
-    new: int | None
+    old: str | None
+    new: str | None
     sums: Mapping[str, str]
 
     @property
@@ -130,10 +130,10 @@ def _sound(intent: Intent) -> bool:
         return False
     for piece in intent.pieces:
         paths = [piece.target, piece.aside, *([piece.staged] if piece.staged is not None else [])]
-        inodes = [piece.old, piece.new]
+        identities = [piece.old, piece.new]
         if not all(isinstance(p, str) and p.startswith("/") and ".." not in p.split("/") for p in paths):
             return False
-        if not all(i is None or type(i) is int for i in inodes) or not isinstance(piece.sums, dict):
+        if not all(i is None or isinstance(i, str) for i in identities) or not isinstance(piece.sums, dict):
             return False
         stores = (intent.history, intent.vectors)
         if not any(piece.target == s or piece.target.startswith((s + "-", s + "/")) for s in stores):
@@ -142,7 +142,19 @@ def _sound(intent: Intent) -> bool:
             return False
         if not is_replaced_name(piece.aside):
             return False
-    return all(s.endswith(STAGING) for s in intent.staging)
+    beside = (staging_beside(intent.history), staging_beside(intent.vectors), staging_inside(intent.vectors))
+    return len(intent.staging) == 2 and set(intent.staging) <= set(beside)
+
+
+def staging_beside(real: str) -> str:
+    """The staging folder of a store (links followed), in the folder that it lies in."""
+    folder, _, name = real.rpartition("/")
+    return f"{folder}/.{name[:200]}{STAGING}"
+
+
+def staging_inside(real: str) -> str:
+    """The staging folder of a vector store that is itself a mount point."""
+    return f"{real}/{STAGING}"
 
 
 def is_replaced_name(path: str) -> bool:
@@ -159,25 +171,37 @@ def is_replaced_name(path: str) -> bool:
 
 @dataclass(frozen=True)
 class Found:
-    """The inodes that lie at a piece's three places; None where nothing lies."""
+    """The identities of what lies at a piece's three places; None where nothing lies."""
 
-    target: int | None
-    staged: int | None
-    aside: int | None
+    target: str | None
+    staged: str | None
+    aside: str | None
+
+
+def same(one: str | None, other: str | None) -> bool:
+    """Whether two identities are of the same file or folder, or both of none.
+
+    An identity is an inode number and, after a colon, the handle that the kernel has for the file where it gives
+    one: a number alone is used again as soon as a file is removed (seen at once with ext4).
+    """
+    if one is None or other is None:
+        return one is other
+    (inode, _, handle), (its_inode, _, its_handle) = one.partition(":"), other.partition(":")
+    return inode == its_inode and (not handle or not its_handle or handle == its_handle)
 
 
 def where(piece: Piece, found: Found) -> Where:
     """How far one piece is, by what lies where."""
     if piece.new is None:
-        if found.target == piece.old:
+        if same(found.target, piece.old):
             return "before"
-        return "after" if found.aside == piece.old else "other"
-    if found.target == piece.new:
+        return "after" if same(found.aside, piece.old) else "other"
+    if same(found.target, piece.new):
         return "after"
-    if found.staged == piece.new:
-        if found.target == piece.old:
+    if same(found.staged, piece.new):
+        if same(found.target, piece.old):
             return "before"
-        if found.target is None and piece.old is not None and found.aside == piece.old:
+        if found.target is None and piece.old is not None and same(found.aside, piece.old):
             return "between"
     return "other"
 
@@ -259,10 +283,10 @@ class Restored:
 
 @dataclass(frozen=True)
 class Kept:
-    """One thing that a restore put aside, as recorded: its path and inode, and of which restore."""
+    """One thing that a restore put aside, as recorded: its path and identity, and of which restore."""
 
     path: str
-    inode: int
+    identity: str
     snapshot: str
     at: str
 
@@ -290,7 +314,9 @@ def parse_record(data: bytes) -> tuple[Kept, ...]:
         kept = tuple(Kept(**one) for one in raw["kept"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise NotAnIntent("does not read") from None
-    if not all(type(k.inode) is int and isinstance(k.path, str) and is_replaced_name(k.path) for k in kept):
+    if not all(
+        isinstance(k.identity, str) and isinstance(k.path, str) and is_replaced_name(k.path) for k in kept
+    ):
         raise NotAnIntent("names what no restore put aside")
     return kept
 
@@ -318,7 +344,7 @@ def warnings_for(
     client = agent.client_version if agent is not None else None
     oldest = oldest_client_that_reads(config_keys)
     if mem0 is None or client is None:
-        said += _for_unknown(manifest, schema, oldest)
+        said += _for_unknown(schema, oldest)
     if wipes_folder_at_start(mem0, on_disk):
         said.append(
             f"The agent's mem0 {mem0} deletes the vector folder each time it starts: set on_disk to true or update "
@@ -331,14 +357,13 @@ def warnings_for(
     return tuple(said)
 
 
-def _for_unknown(manifest: Manifest, schema: str | None, oldest: str | None) -> list[str]:
+def _for_unknown(schema: str | None, oldest: str | None) -> list[str]:
     """Where the agent's versions are not known: what is needed, in general."""
-    wrote = ", ".join(f"{k} {manifest.versions.get(k) or 'not known'}" for k in ("mem0ai", "qdrant-client"))
     needs = f"qdrant-client {oldest} or later" if oldest is not None else "a recent qdrant-client"
     log = {"10 columns": "mem0 0.1.100 or later", "7 columns": "mem0 0.0.2 to 0.1.99"}.get(
         schema or "", "any mem0 but 0.1.100 to 0.1.106"
     )
-    return [f"Written by {wrote}. To open it: {needs}, {log}; --agent-python checks it for an agent."]
+    return [f"To open it the agent needs {needs}, and {log} (--agent-python checks that)."]
 
 
 def _of_the_log(mem0: str | None, schema: str | None) -> list[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mem0audit.core.errors import CouldNotRead, Failed, Refused
 from mem0audit.core.model import Install
-from mem0audit.core.restore import DiscardPlan
+from mem0audit.core.restore import DiscardPlan, same
 from mem0audit.install.host import Host
 from mem0audit.install.places import look_at
 from mem0audit.install.processes import holders
@@ -39,7 +39,7 @@ def plan_discard(install: Install, host: Host) -> DiscardPlan:
                     f"{vectors.real}/collection.re",
                 )
             )
-            and exchange.inode_of(one.path) == one.inode
+            and same(exchange.identity_of(one.path), one.identity)
         ]
     except OSError as error:
         raise CouldNotRead(f"{path}: {words(error)}") from None
@@ -62,7 +62,7 @@ def apply_discard(plan: DiscardPlan) -> tuple[str, ...]:
     removed = []
     try:
         for one in plan.kept:
-            if exchange.inode_of(one.path) == one.inode:
+            if same(exchange.identity_of(one.path), one.identity):
                 exchange.discard(Path(one.path), sides=not one.path.endswith(exchange.SIDES))
                 removed.append(one.path)
         exchange.remove_record(Path(plan.record))

@@ -93,18 +93,19 @@ def _untouched(intent: Intent, places: Sequence[core.Where]) -> bool:
 
 
 def settle(
-    folders: Sequence[Path], host: Host, say: Progress, stack: ExitStack
+    folders: Sequence[Path], there: bool, host: Host, say: Progress, stack: ExitStack
 ) -> tuple[Interrupted | None, Restored | None]:
     """Finishes or takes back what an earlier restore left in these folders (locked), and clears it away.
+
+    `there`: one of the folders was there before.
 
     Gives what was found, and what is restored where it was finished. Raises Refused, Failed.
     """
     try:
         intent = read_intent(folders)
         if intent is None:
-            leftovers = any(any(folder.iterdir()) for folder in folders)
             exchange.empty_staging(folders)
-            return (Interrupted(str(folders[0]), None, None, "clean") if leftovers else None), None
+            return (Interrupted(str(folders[0]), None, None, "clean") if there else None), None
         found = _found(str(folders[0]), intent)
         say("an earlier restore was cut off: settling it", None, None)
         every = list(folders)
@@ -184,7 +185,9 @@ def _settled(
 
 def _check_whole(intent: Intent) -> None:
     """After a rollback no half may be new beside one that is old. Raises Refused, with what lies where."""
-    new = [p.target for p in intent.pieces if p.staged is not None and exchange.found(p).target == p.new]
+    new = [
+        p.target for p in intent.pieces if p.staged is not None and core.same(exchange.found(p).target, p.new)
+    ]
     if new:
         raise Refused(
             f"{new[0]} is the restored one, and what it replaced is not there any more; the other half is not",
@@ -210,6 +213,7 @@ def take_back(intent: Intent, error: BaseException) -> NoReturn:
     if isinstance(error, (OSError, sqlite3.Error)):
         what = words(error)
     try:
+        untouched = all(core.where(p, exchange.found(p)) == "before" for p in intent.pieces)
         exchange.back(intent.pieces)
         kept = exchange.keep_what_changed(intent.pieces)
     except OSError as second:
@@ -221,7 +225,8 @@ def take_back(intent: Intent, error: BaseException) -> NoReturn:
         exchange.remove_staging(folders)
     also = f" (what was written meanwhile: {', '.join(kept)})" if kept else ""
     if isinstance(error, (OSError, sqlite3.Error, Failed)):
-        raise Failed(f"{what}; it was taken back, both stores are as they were{also}") from None
+        how = "nothing was changed" if untouched else "it was taken back, both stores are as they were"
+        raise Failed(f"{what}; {how}{also}") from None
     raise error
 
 
@@ -230,7 +235,7 @@ def finish(manifest: Manifest, intent: Intent, host: Host) -> Restored:
     try:
         replaced = exchange.put_aside(intent.pieces)
         _record(intent, replaced)
-        exchange.remove_staging([Path(folder) for folder in intent.staging if exchange.inode_of(folder)])
+        exchange.remove_staging([Path(folder) for folder in intent.staging if exchange.identity_of(folder)])
     except OSError as error:
         raise Failed(
             f"both stores are restored, but not all is put aside: {words(error)}",
@@ -290,10 +295,10 @@ def _record(intent: Intent, replaced: Sequence[str]) -> None:
     except Refused:
         kept = {}  # not ours to read: begun anew
     for one in replaced:
-        inode = exchange.inode_of(one)
-        if inode is not None:
-            kept[one] = Kept(one, inode, intent.snapshot, intent.started_at)
-    there = [one for one in kept.values() if exchange.inode_of(one.path) == one.inode]
+        identity = exchange.identity_of(one)
+        if identity is not None:
+            kept[one] = Kept(one, identity, intent.snapshot, intent.started_at)
+    there = [one for one in kept.values() if core.same(exchange.identity_of(one.path), one.identity)]
     folder = Path(intent.staging[0])
     if there and folder.is_dir():  # in memory it may have gone with a power cut, and the log with it
         exchange.write_in(folder, "record", core.record_text(there).encode("ascii"), path)

@@ -2,7 +2,7 @@
 
 In place, in this order: the copies are staged beside their targets and proven; nobody may have the install open;
 Qdrant's locks are taken; an intent is written beside both stores; each piece is exchanged; the result is audited;
-what was replaced is put aside under a dated name. Whatever cuts that off, the intent and the inodes on the disk
+what was replaced is put aside under a dated name. Whatever cuts that off, the intent and what lies on the disk
 say how far it came, and the next run finishes it or takes it back.
 """
 
@@ -177,6 +177,9 @@ def _check_new(to: str, snapshot: str, manifest: Manifest, host: Host) -> None:
             )
     except OSError as error:
         raise Refused(f"{to}: {(error.strerror or 'cannot be looked into').lower()}") from None
+    above = next(folder for folder in real.parents if os.path.lexists(folder))
+    if not above.is_dir():
+        raise Refused(f"{to}: {above} is no folder", "name another one with --to")
     if is_mount_point(str(real), host):
         raise Refused(
             f"{to} is a mount point, and cannot be put in place by one rename",
@@ -221,7 +224,7 @@ def apply_restore(
 def _into_new(plan: RestorePlan, host: Host, say: Progress) -> Restored:
     assert plan.to is not None
     target = Path(resolved(plan.to, host))
-    staged = target.parent / f".{target.name[:200]}{core.STAGING}"
+    staged = Path(core.staging_beside(str(target)))
     owner = exchange.owner_of(target)
     if owner is None:
         owner = (folder_owner(target.parent) if os.geteuid() == 0 else None) or (os.geteuid(), os.getegid())
@@ -238,12 +241,12 @@ def _into_new(plan: RestorePlan, host: Host, say: Progress) -> Restored:
                 exchange.publish_folder(staged, target)
                 published = True
             except BaseException:
-                if exchange.inode_of(staged) is not None:
+                if exchange.identity_of(staged) is not None:
                     with suppress(OSError):
                         exchange.remove_staging([staged])
                 raise
     except (OSError, sqlite3.Error) as error:
-        if published or (exchange.inode_of(target / snapshot_core.HISTORY) is not None):
+        if published or (exchange.identity_of(target / snapshot_core.HISTORY) is not None):
             raise Failed(
                 f"{plan.to} is restored, but its folder could not be written to the disk: {words(error)}"
             ) from None
@@ -297,13 +300,13 @@ def _in_place(plan: RestorePlan, host: Host, say: Progress, now: Callable[[], fl
     targets = targets_of(install, plan.snapshot, host)
     owners = owners_of(targets)
     with ExitStack() as stack:
-        folders = _open_staging(targets, owners, stack)
-        settled, finished = settle(folders, host, say, stack)
+        folders, there = _open_staging(targets, owners, stack)
+        settled, finished = settle(folders, there, host, say, stack)
         if finished is not None and finished.snapshot == plan.snapshot:
             said = plan.warnings + finished.warnings
             return replace(finished, settled=settled, resumed=True, warnings=said)
         if finished is not None:
-            folders = _open_staging(targets, owners, stack)
+            folders, _ = _open_staging(targets, owners, stack)
         try:
             targets = targets_of(install, plan.snapshot, host)
             unseen = refuse_in_use(install, host)
@@ -322,26 +325,27 @@ def _in_place(plan: RestorePlan, host: Host, say: Progress, now: Callable[[], fl
 
 def _open_staging(
     targets: Sequence[Target], owners: dict[str, tuple[int, int]], stack: ExitStack
-) -> list[Path]:
-    """The staging folders of both halves, made and locked. Raises Failed, Refused."""
+) -> tuple[list[Path], bool]:
+    """The staging folders of both halves, made and locked; and whether one was there. Raises Failed, Refused."""
     folders = []
+    there = False
     try:
         for target in targets:
             folder = Path(target.staging)
             exchange.make_parents(folder.parent, owners[target.half])
-            stack.enter_context(exchange.staging(folder))
+            there |= stack.enter_context(exchange.staging(folder))
             folders.append(folder)
     except OSError as error:
         for folder in folders:
             with suppress(OSError):
                 folder.rmdir()
         raise Failed(f"{words(error)}; nothing was changed") from None
-    return folders
+    return folders, there
 
 
 def _give_up(folders: Sequence[Path]) -> None:
     """Clears staging folders away after a failure, unless an intent still needs them."""
-    if any(exchange.inode_of(folder / core.INTENT) is not None for folder in folders):
+    if any(exchange.identity_of(folder / core.INTENT) is not None for folder in folders):
         return
     with suppress(OSError):
         exchange.remove_staging([folder for folder in folders if folder.is_dir()])
@@ -460,6 +464,6 @@ def _pieces(target: Target, stem: str, *, summed: bool = True) -> list[Piece]:
 
 
 def _piece(half: Half, target: str, staged: str | None, aside: str, summed: bool) -> Piece:
-    old, new = exchange.inode_of(target), exchange.inode_of(staged)
+    old, new = exchange.identity_of(target), exchange.identity_of(staged)
     sums = exchange.sums_of(Path(staged)) if summed and staged is not None and new is not None else {}
     return Piece(half, target, staged, aside, old, new, sums)

@@ -13,7 +13,7 @@ from typing import Final, NoReturn
 from mem0audit.core.advice import dies_with_agent, stop_command
 from mem0audit.core.errors import Refused
 from mem0audit.core.model import Holder, Install
-from mem0audit.core.restore import STAGING, Half, Target
+from mem0audit.core.restore import Half, Target, staging_beside, staging_inside
 from mem0audit.core.snapshot import Manifest
 from mem0audit.install.host import Host, resolved, seen_through
 from mem0audit.install.mounts import mount_under, mountinfo_of
@@ -83,8 +83,6 @@ def _target(half: Half, path: str, host: Host) -> Target:
             "restore where that file comes from, outside of the container, or into a new directory with --to; and "
             "mount the folder that it lies in, not the file",
         )
-    folder, name = os.path.split(real)
-    beside = f"{folder.rstrip('/')}/.{name[:200]}{STAGING}"
     place = look_at(path, host)
     return Target(
         half=half,
@@ -92,7 +90,7 @@ def _target(half: Half, path: str, host: Host) -> Target:
         real=real,
         way="inside" if mounted else "rename",
         exists=found is not None,
-        staging=f"{real}/{STAGING}" if mounted else beside,
+        staging=staging_inside(real) if mounted else staging_beside(real),
         filesystem=place.filesystem,
         volatile=bool(place.volatile),
     )

@@ -32,7 +32,7 @@ def taken_text(taken: Taken, screen: Screen) -> str:
     """What `snapshot create` did: the answer, where it is, how to check it."""
     manifest = taken.manifest
     lines = [f"{escape(taken.path)}   {size(manifest.size_bytes)}"]
-    lines += screen.wrap(f"{_holds(manifest)}, as of {manifest.created_at}. {_waited(manifest)}")
+    lines += screen.wrap(f"{holds(manifest)}, as of {manifest.created_at}. {_waited(manifest)}")
     lines += _settled(manifest, screen)
     lines += _faults(manifest.findings, screen)
     if taken.removed:
@@ -46,7 +46,8 @@ def taken_text(taken: Taken, screen: Screen) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _holds(manifest: Manifest) -> str:
+def holds(manifest: Manifest) -> str:
+    """What a snapshot holds, in numbers: `27 memories, 10 entities, 47 changes`."""
     counts = manifest.counts
     parts = []
     for what, word in (("memories", memories), ("entities", _entities), ("changes", _changes)):
@@ -106,7 +107,7 @@ def list_text(folder: str, listed: Sequence[Listed], now: float, screen: Screen)
         manifest = one.manifest
         state = "settled" if manifest.settled else "not settled"
         how_old = f"{age(max(now - manifest.taken_at, 0.0))} old"
-        rows.append([one.name, how_old, size(manifest.size_bytes), _holds(manifest), state])
+        rows.append([one.name, how_old, size(manifest.size_bytes), holds(manifest), state])
     return "\n".join(table(rows, right=(2,))) + "\n"
 
 
@@ -118,7 +119,7 @@ def show_text(one: Listed, now: float, screen: Screen) -> str:
     how_old = age(max(now - manifest.taken_at, 0.0))
     rows = [
         ["taken", f"{manifest.created_at}, {how_old} ago, on {escape(manifest.hostname)}"],
-        ["holds", f"{_holds(manifest)}; {size(manifest.size_bytes)}"],
+        ["holds", f"{holds(manifest)}; {size(manifest.size_bytes)}"],
         ["history", f"{escape(manifest.history.value)}  from {escape(manifest.history.decided_by)}"],
         ["vectors", f"{escape(manifest.vectors.value)}  from {escape(manifest.vectors.decided_by)}"],
         ["collection", escape(manifest.collection.value)],
@@ -155,7 +156,7 @@ def verify_text(verdicts: Sequence[Verdict], screen: Screen) -> str:
     lines: list[str] = []
     for one in verdicts:
         if one.good and one.manifest is not None:
-            lines.append(f"{escape(one.name)}  good  {_holds(one.manifest)}")
+            lines.append(f"{escape(one.name)}  good  {holds(one.manifest)}")
             if not one.manifest.settled:
                 lines += screen.wrap(f"not settled: {one.manifest.unsettled_why}", indent=2, hanging=4)
             continue

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from mem0audit.core.errors import Refused
-from mem0audit.core.restore import INTENT, Found, Piece, where
+from mem0audit.core.restore import INTENT, Found, Piece, same, where
 from mem0audit.stores import files
 
 _NOREPLACE: Final = 1
@@ -52,13 +52,18 @@ def staging(folder: Path) -> Iterator[bool]:
     if not there:
         files.step("restore.staging")
         folder.mkdir(mode=0o700)
+        try:
+            _sync(folder.parent)
+        except OSError:
+            folder.rmdir()
+            raise
     descriptor = own_folder(folder)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise Refused(f"{folder}: another restore works there", "try again when it is done") from None
-        if inode_of(folder) != os.fstat(descriptor).st_ino:
+        if os.lstat(folder).st_ino != os.fstat(descriptor).st_ino:
             raise Refused(f"{folder}: another restore just worked there", "try again")
         yield there
     finally:
@@ -267,19 +272,33 @@ def _sum(path: Path) -> str:
     return sha.hexdigest()
 
 
-def inode_of(path: Path | str | None) -> int | None:
-    """The inode number of what lies there, links not followed; None where nothing does."""
+class _Handle(ctypes.Structure):
+    # struct file_handle of linux/fcntl.h; MAX_HANDLE_SZ is 128
+    _fields_ = (("size", ctypes.c_uint), ("kind", ctypes.c_int), ("bytes", ctypes.c_ubyte * 128))
+
+
+def identity_of(path: Path | str | None) -> str | None:
+    """What a rename keeps and no other file gets (see core.restore.same), links not followed; None where nothing
+    lies. Raises OSError."""
     if path is None:
         return None
     try:
-        return os.lstat(path).st_ino
+        inode = os.lstat(path).st_ino
     except (FileNotFoundError, NotADirectoryError):
         return None
+    handle, mount = _Handle(size=128), ctypes.c_int()
+    try:
+        call = ctypes.CDLL(None, use_errno=True).name_to_handle_at
+        name = ctypes.c_char_p(os.fsencode(path))
+        failed = call(_AT_FDCWD, name, ctypes.byref(handle), ctypes.byref(mount), 0)
+    except (OSError, AttributeError):  # a C library that has no name for it
+        failed = True
+    return str(inode) if failed else f"{inode}:{handle.kind}.{bytes(handle.bytes[: handle.size]).hex()}"
 
 
 def found(piece: Piece) -> Found:
     """What lies at the three places of a piece. Raises OSError."""
-    return Found(inode_of(piece.target), inode_of(piece.staged), inode_of(piece.aside))
+    return Found(identity_of(piece.target), identity_of(piece.staged), identity_of(piece.aside))
 
 
 # --- Locks --------------------------------------------------------------------------------------------
@@ -389,10 +408,10 @@ def back(pieces: Sequence[Piece]) -> None:
         elif how_far == "after" and piece.staged is not None:
             if piece.old is None:
                 _rename(piece.target, piece.staged, "restore.back")
-            elif places.staged == piece.old:
+            elif same(places.staged, piece.old):
                 if not _exchanged(piece.staged, piece.target):
                     raise OSError(errno.EOPNOTSUPP, "the filesystem exchanges names no more", piece.target)
-            elif places.aside == piece.old:
+            elif same(places.aside, piece.old):
                 _rename(piece.target, piece.staged, "restore.back")
                 _rename(piece.aside, piece.target, "restore.back")
     _sync_around(pieces)
@@ -401,10 +420,10 @@ def back(pieces: Sequence[Piece]) -> None:
 def put_aside(pieces: Sequence[Piece]) -> tuple[str, ...]:
     """Gives every old piece its dated name; their paths. Raises OSError."""
     for piece in pieces:
-        if piece.staged is not None and piece.old is not None and found(piece).staged == piece.old:
+        if piece.staged is not None and piece.old is not None and same(found(piece).staged, piece.old):
             _rename(piece.staged, piece.aside, "restore.aside")
     _sync_around(pieces)
-    return tuple(p.aside for p in pieces if p.old is not None and inode_of(p.aside) == p.old)
+    return tuple(p.aside for p in pieces if p.old is not None and same(identity_of(p.aside), p.old))
 
 
 def keep_what_changed(pieces: Sequence[Piece]) -> tuple[str, ...]:
@@ -412,7 +431,7 @@ def keep_what_changed(pieces: Sequence[Piece]) -> tuple[str, ...]:
     the staging folder; their paths. Raises OSError."""
     kept = []
     for piece in pieces:
-        if piece.staged is None or inode_of(piece.staged) != piece.new:
+        if piece.staged is None or not same(identity_of(piece.staged), piece.new):
             continue
         if sums_of(Path(piece.staged)) != dict(piece.sums):
             _rename(piece.staged, piece.changed_aside, "restore.keep")

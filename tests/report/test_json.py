@@ -35,6 +35,9 @@ KINDS = (
     "snapshots",
     "verify",
     "snapshot-plan",
+    "restore",
+    "restore-plan",
+    "discard",
 )
 SECRET = "SECRETCAROL likes \x1b[31m red \ud800"
 
