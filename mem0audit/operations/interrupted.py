@@ -33,8 +33,8 @@ from mem0audit.stores import exchange, snapshots
 def interrupted(install: Install, host: Host) -> Interrupted | None:
     """A restore of this install that was cut off, and what the next one does about it; None where there is none.
 
-    Changes nothing, and takes no lock: one that is at work just now is found as well. Never raises for what
-    cannot be looked at: `problem` says so.
+    Changes nothing. One that is at work just now was not cut off: None. Never raises for what cannot be looked at:
+    `problem` says so.
     """
     if sys.platform != "linux":
         return None
@@ -46,6 +46,8 @@ def interrupted(install: Install, host: Host) -> Interrupted | None:
     if not there:
         return None
     try:
+        if any(exchange.at_work(folder) for folder in there):
+            return None
         intent = read_intent(there)
         if intent is None:
             return Interrupted(str(there[0]), None, None, "clean")
@@ -72,6 +74,13 @@ def read_intent(folders: Sequence[Path]) -> Intent | None:
             raise Refused(
                 f"{folder / core.INTENT}: {problem}", "look at that folder, and move it away by hand"
             ) from None
+    others = [intent for intent in found if intent.staging != found[0].staging]
+    if others:
+        pairs = " and of ".join(f"{one.history} with {one.vectors}" for one in (found[0], others[0]))
+        raise Refused(
+            f"two restores were cut off here, of {pairs}",
+            "settle the other one first, with --history and --qdrant-path of its own",
+        )
     return max(found, key=lambda intent: intent.audited) if found else None
 
 

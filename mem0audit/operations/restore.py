@@ -21,7 +21,7 @@ from mem0audit.core import restore as core
 from mem0audit.core import snapshot as snapshot_core
 from mem0audit.core.errors import Failed, Refused
 from mem0audit.core.model import Agent, Install
-from mem0audit.core.restore import Half, Intent, Piece, Restored, RestorePlan, Target
+from mem0audit.core.restore import Half, Intent, Interrupted, Piece, Restored, RestorePlan, Target
 from mem0audit.core.snapshot import Manifest
 from mem0audit.core.times import shown
 from mem0audit.install.agents import whose_mem0
@@ -50,6 +50,7 @@ from mem0audit.operations.targets import (
     only_linux,
     owners_of,
     refuse_in_use,
+    strangers,
     targets_of,
 )
 from mem0audit.operations.verify import verify
@@ -158,11 +159,15 @@ def _warnings(
 
 
 def _about_places(targets: Sequence[Target]) -> tuple[str, ...]:
-    return tuple(
+    said = [
+        f"{entry} is none of Qdrant's: it is put aside with the folder." for entry in strangers(targets[1])
+    ]
+    said += [
         f"{t.path} lies on a {t.filesystem}, in memory: it is gone at the next reboot."
         for t in targets
         if t.volatile
-    )
+    ]
+    return tuple(said)
 
 
 def _check_new(to: str, snapshot: str, manifest: Manifest, host: Host) -> None:
@@ -298,17 +303,14 @@ def _in_place(plan: RestorePlan, host: Host, say: Progress, now: Callable[[], fl
     install = plan.install
     assert install is not None and install.vectors is not None
     targets = targets_of(install, plan.snapshot, host)
+    settled, finished = _settle_first(targets, host, say)
+    if finished is not None and _is_this(finished, plan, targets):
+        return replace(finished, settled=settled, resumed=True, warnings=plan.warnings + finished.warnings)
+    targets = targets_of(install, plan.snapshot, host)
     owners = owners_of(targets)
     with ExitStack() as stack:
-        folders, there = _open_staging(targets, owners, stack)
-        settled, finished = settle(folders, there, host, say, stack)
-        if finished is not None and finished.snapshot == plan.snapshot:
-            said = plan.warnings + finished.warnings
-            return replace(finished, settled=settled, resumed=True, warnings=said)
-        if finished is not None:
-            folders, _ = _open_staging(targets, owners, stack)
+        folders, _ = _open_staging(targets, owners, stack)
         try:
-            targets = targets_of(install, plan.snapshot, host)
             unseen = refuse_in_use(install, host)
             check_room(targets, plan.manifest, host)
             _stage_beside(plan, targets, owners, say)
@@ -321,6 +323,25 @@ def _in_place(plan: RestorePlan, host: Host, say: Progress, now: Callable[[], fl
                 ) from None
             raise
     return replace(done, settled=settled, warnings=plan.warnings + done.warnings)
+
+
+def _settle_first(
+    targets: tuple[Target, Target], host: Host, say: Progress
+) -> tuple[Interrupted | None, Restored | None]:
+    """Settles what a restore that was cut off left, where there is something; staging folders that were made for
+    that alone go again."""
+    with ExitStack() as stack:
+        folders, there = _open_staging(targets, owners_of(targets), stack)
+        try:
+            return settle(folders, there, host, say, stack)
+        finally:
+            exchange.remove_empty(folders)
+
+
+def _is_this(finished: Restored, plan: RestorePlan, targets: tuple[Target, Target]) -> bool:
+    """Whether what was finished is what is asked for: this snapshot, in place of these two stores."""
+    both = (targets[0].real, targets[1].real)
+    return finished.snapshot == plan.snapshot and (finished.history, finished.vectors) == both
 
 
 def _open_staging(
@@ -336,9 +357,7 @@ def _open_staging(
             there |= stack.enter_context(exchange.staging(folder))
             folders.append(folder)
     except OSError as error:
-        for folder in folders:
-            with suppress(OSError):
-                folder.rmdir()
+        exchange.remove_empty(folders)
         raise Failed(f"{words(error)}; nothing was changed") from None
     return folders, there
 

@@ -96,6 +96,28 @@ def _target(half: Half, path: str, host: Host) -> Target:
     )
 
 
+_QDRANTS: Final = frozenset(("meta.json", "meta.json.tmp", "collection", ".lock"))
+"""What qdrant-client makes in an embedded folder (local/qdrant_local.py)."""
+
+
+def strangers(vectors: Target) -> list[str]:
+    """The paths in a vector folder that is exchanged whole that are not Qdrant's. Raises Refused where all are: it is
+    some other folder."""
+    if not vectors.exists or vectors.way == "inside":
+        return []
+    try:
+        names = sorted(entry.name for entry in Path(vectors.real).iterdir())
+    except OSError as error:
+        raise Refused(f"{vectors.path}: {(error.strerror or 'cannot be looked into').lower()}") from None
+    others = [name for name in names if name not in _QDRANTS]
+    if others and len(others) == len(names):
+        raise Refused(
+            f"{vectors.path} is no Qdrant folder: it holds {others[0]}, and neither meta.json nor collection",
+            "name the vector folder with --qdrant-path; one that is empty or not there is filled",
+        )
+    return [f"{vectors.path}/{name}" for name in others]
+
+
 def is_mount_point(real: str, host: Host) -> bool:
     """Whether something is mounted at this path (links followed)."""
     mount = mount_under(real, host)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
 import os
 import shutil
 import sqlite3
@@ -48,6 +47,8 @@ def staging(folder: Path) -> Iterator[bool]:
     It may lie where others can write (/tmp), so one that is not this user's own is refused. It stays: see
     remove_staging. Raises Refused, OSError.
     """
+    import fcntl  # not on Windows
+
     there = os.path.lexists(folder)
     if not there:
         files.step("restore.staging")
@@ -91,6 +92,20 @@ def own_folder(folder: Path) -> int:
     return descriptor
 
 
+def at_work(folder: Path) -> bool:
+    """Whether a restore works in this staging folder just now. Raises Refused, OSError as own_folder does."""
+    import fcntl
+
+    descriptor = own_folder(folder)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def empty_staging(folders: Sequence[Path]) -> None:
     """Removes all that staging folders hold: the intents first, for good. Raises OSError."""
     for folder in folders:
@@ -114,6 +129,14 @@ def remove_staging(folders: Sequence[Path]) -> None:
         files.step("restore.staging.remove")
         folder.rmdir()
         _sync(folder.parent)
+
+
+def remove_empty(folders: Sequence[Path]) -> None:
+    """Removes staging folders that hold nothing; the others, and what cannot be removed, stay."""
+    for folder in folders:
+        with suppress(OSError):
+            files.step("restore.staging.drop")
+            folder.rmdir()
 
 
 def write_in(folder: Path, name: str, data: bytes, target: Path | None = None) -> None:
@@ -311,6 +334,8 @@ def store_locked(folder: Path) -> Iterator[None]:
     qdrant-client 1.20 takes `flock(LOCK_EX | LOCK_NB)` on `.lock` (local/qdrant_local.py, through portalocker),
     after it has read the collections. Raises InUse, OSError.
     """
+    import fcntl
+
     lock = folder / ".lock"
     if not os.path.lexists(lock):
         files.step("restore.lock.make")
@@ -338,6 +363,8 @@ def store_locked(folder: Path) -> Iterator[None]:
 def database_locked(path: Path) -> Iterator[None]:
     """SQLite's exclusive lock of a database file, in either journal mode and whatever the file holds: nobody who
     opens it meanwhile gets to read or write. Raises InUse, OSError."""
+    import fcntl
+
     files.step("restore.lock")
     descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -356,10 +383,13 @@ def settle_journals(path: Path) -> None:
     """Lets SQLite bring a write-ahead log, or the journal of a writer that died, into the database it belongs to,
     as the next program that opens it would; no `-wal` is then left that a new file could be taken with.
 
-    What SQLite cannot open keeps its journals, to be put aside with it. Raises InUse, OSError.
+    What is no database, or SQLite cannot open, keeps its journals, to be put aside with it. Raises InUse, OSError.
     """
     if not path.exists() or not any(os.path.lexists(f"{path}{side}") for side in SIDES):
         return
+    with path.open("rb") as file:
+        if file.read(16) != b"SQLite format 3\0":
+            return  # SQLite would remove the journals as it fails
     files.step("restore.journals")
     try:
         with closing(sqlite3.connect(path, isolation_level=None, timeout=0)) as connection:

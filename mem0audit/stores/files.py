@@ -1,4 +1,5 @@
-"""The one module that writes, renames and removes files. Its steps have names, so that a test can stop at each.
+"""Beside `exchange.py`, which puts restored stores in place, the one module that writes, renames and removes files.
+Its steps have names, so that a test can stop at each.
 
 Private scratch folders for databases that can only be read from a copy, files written whole, and snapshots: made
 in a hidden folder beside the others, and published by one rename.
