@@ -28,18 +28,11 @@ def plan_discard(install: Install, host: Host) -> DiscardPlan:
         )
     path = record_path(history.real)
     try:
+        folders = {str(Path(history.real).parent), str(Path(vectors.real).parent), vectors.real}
         kept = [
             one
             for one in read_record(path)
-            if one.path.startswith(
-                (
-                    f"{history.real}.re",
-                    f"{vectors.real}.re",
-                    f"{vectors.real}/meta.json.re",
-                    f"{vectors.real}/collection.re",
-                )
-            )
-            and same(exchange.identity_of(one.path), one.identity)
+            if str(Path(one.path).parent) in folders and same(exchange.identity_of(one.path), one.identity)
         ]
     except OSError as error:
         raise CouldNotRead(f"{path}: {words(error)}") from None

@@ -96,6 +96,8 @@ def _untouched(intent: Intent, places: Sequence[core.Where]) -> bool:
     """Whether the new pieces, in place or still staged, hold the bytes that were staged."""
     for piece, place in zip(intent.pieces, places, strict=True):
         at = piece.target if place == "after" else piece.staged
+        if at == intent.history and any(os.path.lexists(f"{at}{side}") for side in exchange.SIDES):
+            return False  # what was written is still in a journal
         if piece.staged is not None and at is not None and not exchange.same_sums(Path(at), piece.sums):
             return False
     return True
@@ -106,16 +108,14 @@ def settle(
 ) -> tuple[Interrupted | None, Restored | None]:
     """Finishes or takes back what an earlier restore left in these folders (locked), and clears it away.
 
-    `there`: one of the folders was there before.
-
-    Gives what was found, and what is restored where it was finished. Raises Refused, Failed.
+    `there`: one of the folders was there before. Gives what was found, and what is restored where it was finished.
+    Raises Refused, Failed.
     """
     try:
         intent = read_intent(folders)
         if intent is None:
             exchange.empty_staging(folders)
             return (Interrupted(str(folders[0]), None, None, "clean") if there else None), None
-        found = _found(str(folders[0]), intent)
         say("an earlier restore was cut off: settling it", None, None)
         every = list(folders)
         for other in map(Path, intent.staging):
@@ -124,6 +124,8 @@ def settle(
                 every.append(other)
         refuse_in_use(_install_of(intent), host)
         with _store_locks(intent):
+            _settle_journals(intent)
+            found = _found(str(folders[0]), intent)
             return _settled(intent, found, every, folders, host, say)
     except exchange.InUse as problem:
         in_use(problem, None)
@@ -154,6 +156,17 @@ def _store_locks(intent: Intent) -> Iterator[None]:
             if os.path.lexists(place / ".lock"):
                 stack.enter_context(exchange.store_locked(place))
         yield
+
+
+def _settle_journals(intent: Intent) -> None:
+    """Brings what an agent that ran since, and died, left in journals into the log that it wrote to, old or new: no
+    journal may lie beside another log than its own. One that cannot be brought in is put aside. Raises InUse, OSError.
+    """
+    exchange.settle_journals(Path(intent.history))
+    ours = {p.target for p in intent.pieces if core.where(p, exchange.found(p)) == "before"}
+    for piece in intent.pieces:
+        if piece.target == intent.history:
+            exchange.journals_aside(piece, ours)
 
 
 def _settled(
@@ -223,11 +236,14 @@ def take_back(intent: Intent, error: BaseException) -> NoReturn:
         what = words(error)
     try:
         untouched = all(core.where(p, exchange.found(p)) == "before" for p in intent.pieces)
+        if not untouched:
+            _settle_journals(intent)
         exchange.back(intent.pieces)
         kept = exchange.keep_what_changed(intent.pieces)
-    except OSError as second:
+    except (OSError, exchange.InUse) as second:
+        why = words(second) if isinstance(second, OSError) else f"{second} was in use"
         raise Failed(
-            f"{what}; and then {words(second)}: it is neither finished nor taken back",
+            f"{what}; and then {why}: it is neither finished nor taken back",
             "the same command does one of the two, whole: keep the agent stopped until then",
         ) from None
     with suppress(OSError):  # else the next run does it

@@ -12,7 +12,7 @@ import os
 import shutil
 import sqlite3
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -454,6 +454,14 @@ def put_aside(pieces: Sequence[Piece]) -> tuple[str, ...]:
             _rename(piece.staged, piece.aside, "restore.aside")
     _sync_around(pieces)
     return tuple(p.aside for p in pieces if p.old is not None and same(identity_of(p.aside), p.old))
+
+
+def journals_aside(piece: Piece, ours: Collection[str]) -> None:
+    """Moves journals away from beside a log, but those that are pieces themselves. Raises OSError."""
+    for side in SIDES:
+        path = f"{piece.target}{side}"
+        if os.path.lexists(path) and path not in ours:
+            _rename(path, f"{piece.changed_aside}{side}", "restore.aside")
 
 
 def keep_what_changed(pieces: Sequence[Piece]) -> tuple[str, ...]:
