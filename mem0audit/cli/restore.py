@@ -75,7 +75,7 @@ def _restore(
 
     Into a new folder with --to; with --in-place over the install, which nobody may have open: what it replaces is
     kept aside. Cut off at any moment, the same command finishes it or takes it back.
-    Exit: 0 done, 2 usage, 3 no such snapshot, 4 refused, 5 failed and nothing changed.
+    Exit: 0 done, 2 usage, 3 no such snapshot, 4 refused, 5 failed (the message says how it stands).
     """
     if sum((to is not None, in_place, discard_replaced)) != 1:
         shown = name or "NAME"

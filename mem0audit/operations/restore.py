@@ -444,7 +444,6 @@ def _intent(plan: RestorePlan, targets: tuple[Target, Target], date: str) -> Int
     while any(os.path.lexists(one) for one in _asides(targets, stem)):
         number += 1
         stem = f"{date}-{number}"
-    manifest = snapshots.small_file(Path(plan.snapshot) / snapshot_core.MANIFEST).decode("ascii")
     return Intent(
         snapshot=plan.snapshot,
         started_at=stem,
@@ -452,7 +451,7 @@ def _intent(plan: RestorePlan, targets: tuple[Target, Target], date: str) -> Int
         vectors=vectors.real,
         staging=(history.staging, vectors.staging),
         pieces=tuple(_pieces(history, stem) + _pieces(vectors, stem)),
-        manifest=manifest,
+        manifest=snapshot_core.manifest_text(plan.manifest),
     )
 
 

@@ -187,7 +187,8 @@ def in_use(problem: exchange.InUse, unseen: str | None) -> NoReturn:
     why = f" ({unseen})" if unseen else ""
     raise Refused(
         f"{problem} is locked by a process that is not visible from here{why}; nothing was changed",
-        "stop the agent, wherever it runs (another container, another machine), and run this again",
+        "stop the agent, wherever it runs (another container, another machine), or let another mem0audit end, and run "
+        "this again",
     ) from None
 
 

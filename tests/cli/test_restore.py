@@ -19,6 +19,7 @@ import pytest
 from tests.builders import StoreCopy, copy_store
 from tests.cli.program import Ran, call, clean_environment
 from tests.operations.test_restore import agent, halves, in_child, steps
+from tests.operations.test_snapshot import needs_root
 from tests.report.test_json import check
 
 SECRETS = ("SECRETCAROL", "Quito", "vegetarian")
@@ -101,8 +102,17 @@ def test_in_place(tmp_path: Path, store: StoreCopy, snapshot: Path) -> None:
     before = halves(store)
     damage(store)
     wrecked = halves(store)
+    stats = {p: p.lstat() for p in tmp_path.rglob("*")}
     ran = restore(tmp_path, str(snapshot), "--in-place", *flags(store), "--dry-run")
     assert ran.code == 0 and "exchanged, the old one is put aside" in ran.out
+    assert "To open it the agent needs" in ran.out
+    known = ("--agent-python", sys.executable)
+    ran = restore(tmp_path, str(snapshot), "--in-place", *flags(store), *known, "--dry-run")
+    assert ran.code == 0 and "To open it the agent needs" not in ran.out
+    after = {p: p.lstat() for p in tmp_path.rglob("*")}
+    assert [(p, s.st_mtime_ns, s.st_ctime_ns) for p, s in after.items()] == [
+        (p, s.st_mtime_ns, s.st_ctime_ns) for p, s in stats.items()
+    ]
     ran = restore(tmp_path, str(snapshot), "--in-place", *flags(store))
     assert ran.code == 4 and "not confirmed" in ran.err and "--yes" in ran.err
     assert halves(store) == wrecked
@@ -179,6 +189,27 @@ def test_refused(tmp_path: Path, store: StoreCopy, snapshot: Path) -> None:
     assert ran.code == 4 and "--without-erasure-record" in ran.err
     ran = restore(tmp_path, *words, "--without-erasure-record", "--no-ledger")
     assert ran.code == 0 and "not known whether somebody was erased" in re.sub(r"\s+", " ", ran.out)
+
+
+@pytest.mark.root
+def test_an_agent_outside_of_this_pid_namespace(tmp_path: Path, store: StoreCopy, snapshot: Path) -> None:
+    """As in a container: no process outside is visible, and the lock that it holds is."""
+    needs_root()
+    before = halves(store)
+    words = ["snapshot", "restore", str(snapshot), "--in-place", *flags(store), "--yes"]
+    inside = ["unshare", "--pid", "--fork", "--mount-proc"]
+    with agent(store):
+        done = subprocess.run(
+            [*inside, sys.executable, "-m", "mem0audit", *words],
+            capture_output=True,
+            text=True,
+            env=clean_environment(tmp_path),
+            cwd=tmp_path,
+        )
+    assert done.returncode == 4, done.stderr
+    assert "is locked by a process that is not visible from here" in done.stderr
+    assert "outside of this container" in done.stderr
+    assert halves(store) == before
 
 
 @pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 4)])

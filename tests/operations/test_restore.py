@@ -12,6 +12,7 @@ import re
 import shutil
 import signal
 import sqlite3
+import struct
 import subprocess
 import sys
 import tempfile
@@ -1228,18 +1229,56 @@ def test_the_agents_user_can_open_what_root_restored(open_folder: Path, gone: st
 
 
 @pytest.mark.root
+def test_an_ordinary_user_restores_what_is_theirs(open_folder: Path) -> None:
+    needs_root()
+    world = World(open_folder / "home")
+    for path in (open_folder / "home", *(open_folder / "home").rglob("*")):
+        os.chown(path, 12345, 12346)
+
+    def as_the_owner(work: Callable[[], Any]) -> int:
+        os.setgroups([])
+        os.setgid(12346)
+        os.setuid(12345)
+        work()
+        return 0
+
+    with steps(at("restore.exchange", 2, die)):
+        assert in_child(lambda: as_the_owner(world.restore)) == -signal.SIGKILL
+    assert in_child(lambda: as_the_owner(world.restore)) == 0
+    assert halves(world.store) == world.new
+    assert litter(world.store) == []
+    found = [world.store.history, world.store.vectors, *world.store.vectors.rglob("*")]
+    assert {(p.stat().st_uid, p.stat().st_gid) for p in found} == {(12345, 12346)}
+
+
+@pytest.mark.root
+def test_a_new_folder_in_memory_is_said_to_be_one(durable: Path) -> None:
+    world = World(durable)
+    with mounted(durable / "memory", "-t", "tmpfs", "tmpfs") as point:
+        plan = plan_restore(world.snapshot, this_host(), to=str(point / "new"))
+        assert any("gone at the next reboot" in said for said in plan.warnings)
+        assert Path(apply_restore(plan, this_host()).history).exists()
+        with pytest.raises(Refused, match="is a mount point"):
+            shutil.rmtree(point / "new")
+            plan_restore(world.snapshot, this_host(), to=str(point))
+
+
+@pytest.mark.root
 def test_access_lists_are_kept(open_folder: Path) -> None:
     needs_root()
-    if shutil.which("setfacl") is None:
-        pytest.skip("no setfacl")
     world = World(open_folder)
-    for path in (world.store.history, world.store.vectors):
-        subprocess.run(["setfacl", "-m", "u:12345:rwx", str(path)], check=True)
-    before = [os.getxattr(p, "system.posix_acl_access") for p in (world.store.history, world.store.vectors)]
+    # version 2; owner, user 12345, group, mask, others (linux/posix_acl_xattr.h)
+    entries = [(0x01, 7, -1), (0x02, 7, 12345), (0x04, 5, -1), (0x10, 7, -1), (0x20, 0, -1)]
+    wanted = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
+    both = (world.store.history, world.store.vectors)
+    try:
+        for path in both:
+            os.setxattr(path, "system.posix_acl_access", wanted)
+    except OSError as error:
+        pytest.skip(f"no access lists here: {error}")
     world.restore()
-    assert before == [
-        os.getxattr(p, "system.posix_acl_access") for p in (world.store.history, world.store.vectors)
-    ]
+    assert [os.getxattr(path, "system.posix_acl_access") for path in both] == [wanted, wanted]
+    assert halves(world.store) == world.new
 
 
 @pytest.mark.root
