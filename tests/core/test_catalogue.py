@@ -96,7 +96,7 @@ T705 broken-supersession high planned
 T706 wide-gap medium planned
 """
 
-SNAPSHOT_COMMANDS = {"create", "list", "show", "verify"}
+SNAPSHOT_COMMANDS = {"create", "list", "show", "verify", "restore"}
 COMMANDS = {"audit", "status", "explain", "show", "users", "log", "config", "demo", "snapshot"}
 CODES = list(CATALOGUE)
 
