@@ -76,12 +76,13 @@ def seal_reading(
     reading: Reading,
     now: float,
     *,
-    kind: str = "seal",
     accept: str | None = None,
+    settled: bool = True,
 ) -> SealOutcome:
     """Puts the state of a settled reading to the chain, when nothing in it is unexplained or `accept` says why not.
 
-    `now` is in seconds since 1970. The first seal lets stand what was found before, by name. Raises nothing.
+    One that is not `settled` is never sealed: a write was in flight between its two stores. `now` is in seconds since
+    1970. The first seal lets stand what was found before, by name. Raises nothing.
     """
     last = sealing.last
     if isinstance(last, NotChecked) and last != NO_SEAL:
@@ -96,11 +97,13 @@ def seal_reading(
         names = check.names()
         more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
         return _outcome(newest, why=f"since seal {check.seal.number} nothing explains {names[0]}{more}")
+    if not settled:
+        return _outcome(newest, why="the pair is not settled")
     if newest is not None and accept is None and newest.state == state.digest():
         return replace(_outcome(newest), unchanged=True)
     names = check.names() if check is not None else _names(reading)
     try:
-        made = ledger.add_seal(state, now, kind, after=newest, accepted=_capped(names), reason=accept)
+        made = ledger.add_seal(state, now, "seal", after=newest, accepted=_capped(names), reason=accept)
     except CannotUse as error:
         return _outcome(newest, why=f"the ledger {error.why}")
     return _outcome(made, extended=True)

@@ -219,9 +219,7 @@ def _kept(book: Ledger, sealing: Sealing, taken: Taken, reading: Reading) -> Sea
     except CannotUse as error:
         return SealOutcome(False, f"the ledger {error.why}")
     ledgers.note_owners(book, reading, at)
-    if not taken.manifest.settled:
-        return SealOutcome(False, "the pair is not settled")
-    return seal_reading(book, sealing, reading, at)
+    return seal_reading(book, sealing, reading, at, settled=taken.manifest.settled)
 
 
 def _create(
