@@ -130,7 +130,16 @@ def find(folder: Path, wanted: Identity, still_there: Callable[[Identity], bool]
     for one in by_row:
         if not still_there(one.identity):
             return one.path
-    return by_paths[0].path if by_paths else None
+    if by_paths:
+        return by_paths[0].path
+    # one that does not read is known by its name: better said than done without
+    named = folder / f"{_name(wanted)}.sqlite"
+    return named if os.path.lexists(named) and named not in [k.path for k in known] else None
+
+
+def _name(identity: Identity) -> str:
+    line = f"{identity.history}\0{identity.vectors}".encode("utf-8", "surrogatepass")
+    return blake2b(line, digest_size=8).hexdigest()
 
 
 def _paths(identity: Identity) -> tuple[str, str]:
@@ -157,8 +166,7 @@ def _known(folder: Path) -> list[_Known]:
 
 def new_path(folder: Path, identity: Identity) -> Path:
     """Where the ledger of an install that has none is made: named after its paths, so that two runs make one."""
-    line = f"{identity.history}\0{identity.vectors}".encode("utf-8", "surrogatepass")
-    name = blake2b(line, digest_size=8).hexdigest()
+    name = _name(identity)
     taken = {k.path.name for k in _known(folder) if _paths(k.identity) != _paths(identity)}
     number = 1
     while (named := f"{name}.sqlite" if number == 1 else f"{name}-{number}.sqlite") in taken:
