@@ -16,6 +16,7 @@ from mem0audit.cli.options import (
     FormatOption,
     HistoryOption,
     Named,
+    NoLedgerOption,
     OutputOption,
     QdrantPathOption,
     QdrantUrlOption,
@@ -26,6 +27,7 @@ from mem0audit.cli.options import (
 )
 from mem0audit.cli.output import check_output, screen, write
 from mem0audit.cli.progress import progress
+from mem0audit.core.errors import UsageProblem
 from mem0audit.core.model import Report, Severity
 
 
@@ -75,14 +77,29 @@ def _audit(
         list[str] | None,
         typer.Option("--ignore", metavar="CODES", help="Not these rules.", autocompletion=complete_code),
     ] = None,
+    seal: Annotated[
+        bool,
+        typer.Option("--seal", help="Seal what was found, if nothing since the last seal is unexplained."),
+    ] = False,
+    accept: Annotated[
+        str | None,
+        typer.Option(
+            "--accept", metavar="REASON", help="With --seal: let what is unexplained stand, and why."
+        ),
+    ] = None,
+    no_ledger: NoLedgerOption = False,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
 ) -> int:
     """Both stores side by side: what is wrong, why, what to do.
 
     Reads both with the agent running, and changes nothing.
-    Exit: 0 clean, 1 findings at or above --fail-on, 2 usage, 3 something could not be read.
+    Exit: 0 clean, 1 findings at or above --fail-on, 2 usage, 3 something could not be read, 4 not sealed.
     """
+    if accept is not None and (not seal or not accept.strip()):
+        raise UsageProblem("--accept: goes with --seal, and names a reason")
+    if seal and no_ledger:
+        raise UsageProblem("--seal and --no-ledger: a seal is kept in the ledger")
     named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python)
     wanted, unwanted = selectors(select, "--select"), selectors(ignore, "--ignore")
     check_output(output)
@@ -96,18 +113,29 @@ def _audit(
     unwanted = unwanted or selectors(list(settings.ignore), f"{settings.file}: ignore")
     limit = fail_on or (FailOn(settings.fail_on) if settings.fail_on else FailOn.MEDIUM)
     with progress(quiet=quiet) as tell:
-        report = audit(install, host, select=wanted, ignore=unwanted, progress=tell)
+        report = audit(
+            install,
+            host,
+            select=wanted,
+            ignore=unwanted,
+            progress=tell,
+            ledger=not no_ledger,
+            seal=seal,
+            accept=accept,
+        )
     show(report, named, format_, output, limit, quiet=quiet, verbose=verbose)
     return exit_code(report, limit)
 
 
 def exit_code(report: Report, fail_on: FailOn) -> int:
     """The code an audit ends with."""
+    from mem0audit.report.seal import says_something
     from mem0audit.report.text import nothing_found
 
-    return exits.of_audit(
+    of_audit = exits.of_audit(
         report.findings, report.not_checked, fail_on.severity, nothing_found=nothing_found(report)
     )
+    return exits.first_of([of_audit, exits.REFUSED if says_something(report.seal) else exits.OK])
 
 
 def show(

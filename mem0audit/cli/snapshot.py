@@ -16,6 +16,7 @@ from mem0audit.cli.options import (
     FormatOption,
     HistoryOption,
     Named,
+    NoLedgerOption,
     OutputOption,
     QdrantPathOption,
     QdrantUrlOption,
@@ -80,6 +81,7 @@ def _create(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what it would do, and change nothing.")
     ] = False,
+    no_ledger: NoLedgerOption = False,
     format_: FormatOption = Format.TEXT,
     output: OutputOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing where all is well.")] = False,
@@ -109,12 +111,12 @@ def _create(
             write(plan_text(plan, screen(words, to_file=output is not None)), output)
         return exits.OK
     with progress(quiet=quiet) as tell:
-        taken = create(plan, host, progress=tell)
+        taken = create(plan, host, progress=tell, ledger=not no_ledger)
     if format_ is Format.JSON:
         from mem0audit.report.json import snapshot_json
 
         write(snapshot_json(taken.path, taken.manifest, taken), output)
-    elif not (quiet and taken.manifest.settled and not taken.notes):
+    elif not quiet or taken.notes or not taken.manifest.settled or (taken.seal and taken.seal.why):
         from mem0audit.report.snapshots import taken_text
 
         write(taken_text(taken, screen(words, to_file=output is not None)), output)

@@ -129,6 +129,36 @@ def log_at_start(mem0: str | None, schema: str | None) -> str | None:
     return "fails" if schema == "10 columns" and not new else None
 
 
+def changes_times_without_row(sealed: str | None, now: str | None) -> bool:
+    """Whether a mem0 between these two versions changed updated_at, agent_id and run_id of a payload and wrote no
+    history row: 1.0.9 to 1.0.11, where the model answered NONE and an agent or run was named. Run with 1.0.11.
+
+    An unknown version can be any.
+    """
+    first, last = _order(sealed, now)
+    return first <= (1, 0, 11) and last >= (1, 0, 9)
+
+
+def moves_owner_on_update(sealed: str | None, now: str | None) -> bool:
+    """Whether a mem0 between these two versions moves a memory to another owner on `update(metadata={"user_id": …})`:
+    1.0.8 to 2.0.12. Run with 1.0.8, 1.0.11, 2.0.0, 2.0.6 and 2.0.12; ignored from 2.0.13.
+
+    Where both are unknown: no, so that such a move is said.
+    """
+    if parse(sealed) is None and parse(now) is None:
+        return False
+    first, last = _order(sealed or now, now or sealed)
+    return first <= (2, 0, 12) and last >= (1, 0, 8)
+
+
+def _order(one: str | None, other: str | None) -> tuple[Version, Version]:
+    """The lower and the higher of two versions; an unknown one leaves its end open."""
+    a, b = parse(one), parse(other)
+    if a is None or b is None:
+        return (0, 0, 0), (1 << 30, 0, 0)
+    return min(a[:3], b[:3]), max(a[:3], b[:3])
+
+
 # --- qdrant-client, local mode ------------------------------------------------------------------
 
 OLDEST_SQLITE_CLIENT: Version = (1, 1, 7)

@@ -16,7 +16,9 @@ from mem0audit.core.erasures import (
 )
 from mem0audit.core.model import Install, NotChecked
 from mem0audit.install.host import Host
+from mem0audit.operations import ledger as ledgers
 from mem0audit.stores import files, snapshots
+from mem0audit.stores.ledger import CannotUse
 
 MISSING: Final = "is not there"
 
@@ -32,10 +34,17 @@ def erasures_on_record(
     found: list[tuple[Erasure, ...]] = []
     read: list[str] = []
     not_read: list[NotChecked] = []
-    if ledger:
-        not_read.append(NotChecked("ledger", "there is none yet", gap=False))
-    else:
-        not_read.append(NotChecked("ledger", "not asked for (--no-ledger)", gap=False))
+    with ledgers.opened(install, host, wanted=ledger) as book:
+        if isinstance(book, NotChecked):
+            not_read.append(book)
+        elif book is None:
+            not_read.append(NotChecked("ledger", "none is kept of this install yet", gap=False))
+        else:
+            try:
+                found.append(book.erasures())
+                read.append(str(book.path))
+            except CannotUse as error:
+                not_read.append(ledgers.unusable(book.path, error))
     if snapshots_folder is not None:
         path = str(Path(snapshots_folder, RECORD))
         beside = _beside(Path(snapshots_folder))
@@ -61,11 +70,11 @@ def _beside(folder: Path) -> tuple[Erasure, ...] | NotChecked:
     return NotChecked(str(path), why)
 
 
-def keep_beside(folder: Path, erasures: tuple[Erasure, ...]) -> str | None:
+def keep_beside(folder: Path, record: ErasureRecord) -> str | None:
     """Sees that a locked snapshot folder holds a record of these erasures and of those it knew; why not, or None.
 
-    A record that is damaged is left as it is: it may be the only one, and a person can still read it. Raises OSError
-    where it cannot be written.
+    A record that is damaged is left as it is: it may be the only one, and a person can still read it. None is begun
+    where the ledger is damaged: it would say that there were no erasures. Raises OSError where it cannot be written.
     """
     there = _beside(folder)
     known: tuple[Erasure, ...] = ()
@@ -73,7 +82,9 @@ def keep_beside(folder: Path, erasures: tuple[Erasure, ...]) -> str | None:
         known = there
     elif there.why != MISSING:
         return f"{there.what} {there.why}: it is left as it is, and a restore cannot go by it"
-    wanted = joined(erasures, known)
+    elif damaged := [n for n in record.not_read if n.gap]:
+        return f"no record of erasures is begun in {folder}: the ledger {damaged[0].why}"
+    wanted = joined(record.erasures, known)
     if isinstance(there, NotChecked) or set(known) != set(wanted):
         files.keep_beside_snapshots(folder, RECORD, erasures_text(wanted).encode("ascii"))
     return None

@@ -17,8 +17,19 @@ from typing import Final, NoReturn
 from mem0audit import __version__
 from mem0audit.core import snapshot as core
 from mem0audit.core.errors import CouldNotRead, Failed, Refused
-from mem0audit.core.model import Agent, CollectionInfo, Finding, Install, Origin, Place, Severity
+from mem0audit.core.model import (
+    Agent,
+    CollectionInfo,
+    Finding,
+    Install,
+    NotChecked,
+    Origin,
+    Place,
+    SealOutcome,
+    Severity,
+)
 from mem0audit.core.reading import Reading
+from mem0audit.core.seal import Sealing
 from mem0audit.core.snapshot import (
     Manifest,
     SnapshotFile,
@@ -30,11 +41,14 @@ from mem0audit.install.agents import whose_mem0
 from mem0audit.install.host import Host, resolved, seen_through
 from mem0audit.install.places import look_at
 from mem0audit.install.processes import holders
+from mem0audit.operations import ledger as ledgers
 from mem0audit.operations.copied import counted, counts, digests, judged
 from mem0audit.operations.erasures import erasures_on_record, keep_beside
 from mem0audit.operations.look import ENTITIES_SUFFIX, Progress, look, look_at_copy, no_progress
+from mem0audit.operations.seal import seal_reading
 from mem0audit.stores import files, pair, snapshots
 from mem0audit.stores.embedded import STORAGE, EmbeddedStore
+from mem0audit.stores.ledger import CannotUse, Ledger
 
 ATTEMPTS: Final = 3
 SLACK_BYTES: Final = 4 << 20
@@ -171,33 +185,71 @@ def create(
     *,
     progress: Progress | None = None,
     now: Callable[[], float] = time.time,
+    ledger: bool = True,
 ) -> Taken:
     """Takes the snapshot that was planned, beside the running agent.
 
     Both stores are copied as of one instant, rebuilt without free pages, checked, audited as a pair and compared
-    with the live install, and then published by one rename. Raises Refused where another run works in the same
-    folder or a file cannot be copied safely, Failed where nothing was published.
+    with the live install, and then published by one rename. Where there is a `ledger` (False: it is neither read nor
+    written) the pair is sealed, if nothing in it is unexplained, and the folder is remembered. Raises Refused where
+    another run works in the same folder or a file cannot be copied safely, Failed where nothing was published.
     """
     say = progress or no_progress
+    with ledgers.opened(plan.install, host, wanted=ledger, make=True) as book:
+        assert book is not None
+        sealing = ledgers.sealing_of(book)
+        taken, reading = _create(
+            plan, host, say, now, sealing if isinstance(sealing, Sealing) else None, ledger
+        )
+        if not ledger:
+            return taken
+        if isinstance(book, NotChecked) or isinstance(sealing, NotChecked):
+            missing = book if isinstance(book, NotChecked) else sealing
+            assert isinstance(missing, NotChecked)
+            return replace(taken, seal=SealOutcome(False, f"there is no ledger: {missing.why}"))
+        say("sealing", None, None)
+        return replace(taken, seal=_kept(book, sealing, taken, reading))
+
+
+def _kept(book: Ledger, sealing: Sealing, taken: Taken, reading: Reading) -> SealOutcome:
+    """Writes to the ledger what a snapshot learned: where it lies, whose each memory is, and a seal."""
+    at = taken.manifest.taken_at
+    try:
+        book.note_folder(os.path.realpath(Path(taken.path).parent), at)
+    except CannotUse as error:
+        return SealOutcome(False, f"the ledger {error.why}")
+    ledgers.note_owners(book, reading, at)
+    return seal_reading(book, sealing, reading, at, settled=taken.manifest.settled)
+
+
+def _create(
+    plan: SnapshotPlan,
+    host: Host,
+    say: Progress,
+    now: Callable[[], float],
+    sealing: Sealing | None,
+    ledger: bool,
+) -> tuple[Taken, Reading]:
     started = time.monotonic()
     folder = Path(plan.folder)
     name = ""
     try:
         with files.snapshot_folder(folder):
             removed = files.remove_unfinished(folder)
-            record = erasures_on_record(plan.install, None, host)
-            problem = keep_beside(folder, record.erasures)
-            notes = (problem,) if problem else ()
+            record = erasures_on_record(plan.install, None, host, ledger=ledger)
+            note = keep_beside(folder, record)
             name = _free_name(folder, core.name_of(now()))
             for attempt in range(1, ATTEMPTS + 1):
                 hidden = files.begin_snapshot(folder, name)
                 try:
-                    manifest = _take(plan.install, host, hidden, name, now, say, last=attempt == ATTEMPTS)
-                    if manifest is not None:
+                    is_last = attempt == ATTEMPTS
+                    done = _take(plan.install, host, hidden, name, now, say, sealing, last=is_last)
+                    if done is not None:
+                        manifest, reading = done
                         say("publishing", None, None)
                         files.publish_snapshot(hidden, folder / name)
-                        path = str(folder / name)
-                        return Taken(path, manifest, removed, time.monotonic() - started, notes)
+                        path, notes = str(folder / name), (note,) if note else ()
+                        return Taken(path, manifest, removed, time.monotonic() - started, notes), reading
                 except BaseException:
                     with suppress(OSError):
                         files.abandon_snapshot(hidden)
@@ -263,10 +315,12 @@ def _take(
     name: str,
     now: Callable[[], float],
     say: Progress,
+    sealing: Sealing | None,
     *,
     last: bool,
-) -> Manifest | None:
-    """Fills the hidden folder; None where the pair differs from the live stores and can be tried again."""
+) -> tuple[Manifest, Reading] | None:
+    """Fills the hidden folder and says what is in it; None where the pair differs from the live stores and can be
+    tried again."""
     sources = _sources(install)
     assert install.vectors is not None
     say("copying both stores", None, None)
@@ -293,7 +347,7 @@ def _take(
     agent = whose_mem0(install, held.holders, host)
     agent = Agent(None, agent.mem0_version, agent.client_version, "manifest")
     created_at = shown(at)
-    reading = look_at_copy(_of_copy(install, hidden), agent, _instant(created_at), say)
+    reading = look_at_copy(_of_copy(install, hidden), agent, _instant(created_at), say, sealing)
     found = judged(reading)
     why = taken.unsettled_why
     # What a text is (C) changes with every write; that the stores disagree does not.
@@ -313,7 +367,7 @@ def _take(
     text = core.manifest_text(manifest).encode("ascii")
     files.write_new(hidden / core.MANIFEST, text)
     files.write_new(hidden / core.CHECKSUM, core.checksum_text(text).encode("ascii"))
-    return manifest
+    return manifest, reading
 
 
 def _instant(text: str) -> float:

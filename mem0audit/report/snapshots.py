@@ -10,6 +10,7 @@ from mem0audit.core.snapshot import Listed, Manifest, SnapshotPlan, Taken, Verdi
 from mem0audit.core.times import age
 from mem0audit.report.escape import escape, shell_word
 from mem0audit.report.screen import Screen, table
+from mem0audit.report.seal import seal_lines
 from mem0audit.report.words import memories, plural, seconds, size
 
 
@@ -40,6 +41,8 @@ def taken_text(taken: Taken, screen: Screen) -> str:
             f"Removed what {plural(len(taken.removed), 'run')} before it left unfinished: "
             f"{', '.join(taken.removed)}."
         )
+    if taken.seal is not None:
+        lines += seal_lines(taken.seal, screen)
     for note in taken.notes:
         lines += screen.wrap(f"{note[0].upper()}{note[1:]}.")
     lines.append(f"Check it:   {screen.program} snapshot verify {shell_word(taken.path)}")

@@ -392,6 +392,22 @@ def newest(path: str, count: int) -> tuple[HistoryRow, ...]:
     return _ask(path, body)
 
 
+def end_rows(path: str) -> tuple[tuple[int, Any], tuple[int, Any]] | None:
+    """(rowid, id) of the first and of the last row, None where there is no row. Raises CouldNotRead."""
+
+    def body(reading: Reading) -> tuple[tuple[Any, ...], ...]:
+        _row_sql(_require_history(reading))
+        reading.connection.text_factory = _lenient
+        ends = [
+            reading.all(f"SELECT rowid, id FROM history ORDER BY rowid {way} LIMIT 1")  # noqa: S608
+            for way in ("ASC", "DESC")
+        ]
+        return tuple(tuple(row) for rows in ends for row in rows)
+
+    found = _ask(path, body)
+    return (found[0], found[1]) if len(found) == 2 else None
+
+
 def event_counts(path: str) -> dict[str, int]:
     """How many rows each event has, most frequent first; an event that is NULL counts as "". Raises
     CouldNotRead."""

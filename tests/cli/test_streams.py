@@ -139,11 +139,11 @@ SLOW = """
 import sys, time
 import mem0audit.operations.audit as module
 real = module.audit
-def slow(install, host, *, select=(), ignore=(), progress=None):
+def slow(install, host, *, progress=None, **options):
     for done in range(8):
         if progress: progress("reading mem0 [bold]", done, 8)
         time.sleep(0.2)
-    return real(install, host, select=select, ignore=ignore)
+    return real(install, host, **options)
 module.audit = slow
 from mem0audit.cli.main import main
 sys.argv[0] = "mem0audit"
