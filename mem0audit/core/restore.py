@@ -258,6 +258,8 @@ class RestorePlan:
     warnings: tuple[str, ...] = ()
     unseen: str | None = None
     interrupted: Interrupted | None = None
+    ledger: bool = True
+    """The ledger is read, and the restore put to its chain of seals."""
     not_read: tuple[str, ...] = ()
     """Records of erasures that could not be read, where the user said to go on without."""
 

@@ -39,6 +39,7 @@ from mem0audit.operations.interrupted import (
     write_intent,
 )
 from mem0audit.operations.look import Progress, no_progress
+from mem0audit.operations.seal import explain
 from mem0audit.operations.targets import (
     SLACK_BYTES,
     check_owners,
@@ -107,6 +108,7 @@ def plan_restore(
         warnings=_warnings(manifest, snapshot, install, agent) + _about_places(targets),
         unseen=unseen,
         interrupted=interrupted(install, host),
+        ledger=ledger,
         not_read=not_read,
     )
 
@@ -305,6 +307,7 @@ def _in_place(plan: RestorePlan, host: Host, say: Progress, now: Callable[[], fl
     targets = targets_of(install, plan.snapshot, host)
     settled, finished = _settle_first(targets, host, say)
     if finished is not None and _is_this(finished, plan, targets):
+        finished = _put_to_the_chain(finished, plan, install, host, say)
         return replace(finished, settled=settled, resumed=True, warnings=plan.warnings + finished.warnings)
     targets = targets_of(install, plan.snapshot, host)
     owners = owners_of(targets)
@@ -416,9 +419,24 @@ def _exchange(
                 except BaseException as error:  # noqa: BLE001 - taken back whatever it is, and raised again
                     stack.close()
                     take_back(intent, error)
-            return finish(plan.manifest, intent, host)
+            done = finish(plan.manifest, intent, host)
+            return _put_to_the_chain(done, plan, install, host, say)
     except exchange.InUse as problem:
         in_use(problem, unseen)
+
+
+def _put_to_the_chain(
+    done: Restored, plan: RestorePlan, install: Install, host: Host, say: Progress
+) -> Restored:
+    """Explains the restore to the chain of seals, where there is one: else the next audit would find both stores
+    rolled back. What keeps it from that is a warning: both are restored all the same."""
+    outcome = explain(
+        install, host, "restore", f"snapshot {plan.manifest.name}", ledger=plan.ledger, progress=say
+    )
+    if outcome is None or outcome.extended:
+        return done
+    said = f"The chain of seals does not know of this restore ({outcome.why}): the next audit will find a difference."
+    return replace(done, warnings=(*done.warnings, said))
 
 
 @contextmanager

@@ -107,7 +107,9 @@ class World:
 
     def restore(self, host: Host | None = None, snapshot: str | None = None) -> Restored:
         host = host or this_host()
-        plan = plan_restore(snapshot or self.snapshot, host, install=installed(self.store))
+        install = installed(self.store)
+        # the ledger would look at it all once more: it has a test of its own
+        plan = plan_restore(snapshot or self.snapshot, host, install=install, ledger=False)
         return apply_restore(plan, host)
 
     def interrupted(self) -> core.Interrupted | None:
@@ -894,7 +896,7 @@ def test_erasures_on_record(tmp_path: Path) -> None:
         if damage:
             record.write_text(damage)
         with pytest.raises(Refused, match="no record of erasures can be read") as problem:
-            world.restore()
+            plan_restore(world.snapshot, this_host(), install=installed(world.store), ledger=False)
         assert "--without-erasure-record" in (problem.value.hint or "")
         host = this_host()
         plan = plan_restore(
@@ -903,6 +905,37 @@ def test_erasures_on_record(tmp_path: Path) -> None:
         assert plan.not_read
         record.write_text(erasures_text([]))
     assert halves(world.store) == world.old
+
+
+def test_the_chain_of_seals_knows_of_a_restore(
+    tmp_path: Path, durable: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both stores are older than the last seal then, and that is our own doing; the next seal goes on from there."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(durable / "state"))
+    from tests.operations.sealed import Install, audited, said
+
+    with Install(tmp_path) as install:
+        before = take(install, tmp_path / "snapshots").path
+        install.add("later", user_id="alice")
+        take(install, tmp_path / "snapshots")
+        install.close()
+        for number in (0, 2):
+            if number:
+
+                def restore() -> int:
+                    plan = plan_restore(before, this_host(), install=installed(install))
+                    return 0 if apply_restore(plan, this_host()) else 1
+
+                with steps(at("restore.exchange", number, die)):
+                    assert in_child(restore) == -signal.SIGKILL
+            plan = plan_restore(before, this_host(), install=installed(install))
+            done = apply_restore(plan, this_host())
+            assert not [warning for warning in done.warnings if "seals" in warning]
+            assert said(audited(install)) == set()
+        install.open()
+        install.add("after", user_id="bob")
+        assert said(audited(install)) == set()
+        assert take(install, tmp_path / "snapshots").manifest.settled
 
 
 # --- journals ---------------------------------------------------------------------------------------------------
