@@ -16,6 +16,7 @@ from mem0audit.cli.options import (
     FormatOption,
     HistoryOption,
     Named,
+    NoLedgerOption,
     OutputOption,
     QdrantPathOption,
     QdrantUrlOption,
@@ -87,14 +88,29 @@ def _audit(
             help="Not the install, but a snapshot of it, or a backup made with cp, rsync or tar.",
         ),
     ] = None,
+    seal: Annotated[
+        bool,
+        typer.Option("--seal", help="Seal what was found, if nothing since the last seal is unexplained."),
+    ] = False,
+    accept: Annotated[
+        str | None,
+        typer.Option(
+            "--accept", metavar="REASON", help="With --seal: let what is unexplained stand, and why."
+        ),
+    ] = None,
+    no_ledger: NoLedgerOption = False,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
 ) -> int:
     """Both stores side by side: what is wrong, why, what to do.
 
     Reads both with the agent running, and changes nothing.
-    Exit: 0 clean, 1 findings at or above --fail-on, 2 usage, 3 something could not be read.
+    Exit: 0 clean, 1 findings at or above --fail-on, 2 usage, 3 something could not be read, 4 not sealed.
     """
+    if accept is not None and (not seal or not accept.strip()):
+        raise UsageProblem("--accept: goes with --seal, and names a reason")
+    if seal and no_ledger:
+        raise UsageProblem("--seal and --no-ledger: a seal is kept in the ledger")
     named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python)
     wanted, unwanted = selectors(select, "--select"), selectors(ignore, "--ignore")
     check_output(output)
@@ -121,7 +137,17 @@ def _audit(
 
     with progress(quiet=quiet) as tell:
         known = known_snapshots(install, [settings.snapshot_dir] if settings.snapshot_dir else [], host.now)
-        report = audit(install, host, select=wanted, ignore=unwanted, snapshots=known, progress=tell)
+        report = audit(
+            install,
+            host,
+            select=wanted,
+            ignore=unwanted,
+            snapshots=known,
+            progress=tell,
+            ledger=not no_ledger,
+            seal=seal,
+            accept=accept,
+        )
     show(report, named.words(), format_, output, limit, quiet=quiet, verbose=verbose)
     return exit_code(report, limit)
 
@@ -166,11 +192,13 @@ def _audit_snapshot(
 
 def exit_code(report: Report, fail_on: FailOn) -> int:
     """The code an audit ends with."""
+    from mem0audit.report.seal import says_something
     from mem0audit.report.text import nothing_found
 
-    return exits.of_audit(
+    of_audit = exits.of_audit(
         report.findings, report.not_checked, fail_on.severity, nothing_found=nothing_found(report)
     )
+    return exits.first_of([of_audit, exits.REFUSED if says_something(report.seal) else exits.OK])
 
 
 def show(

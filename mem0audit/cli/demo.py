@@ -61,6 +61,6 @@ def _audit(named: Named, format_: Format) -> set[str]:
     from mem0audit.operations.audit import audit
 
     install, host = named.find()
-    report = audit(install, host)
+    report = audit(install, host, ledger=False)
     show(report, named.words(), format_, None, FailOn.MEDIUM)
     return {f.code for f in report.findings}

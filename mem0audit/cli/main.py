@@ -17,6 +17,7 @@ from mem0audit.cli import (
     exits,
     explain,
     log,
+    restore,
     retention,
     schedule,
     show,
@@ -40,7 +41,7 @@ app = typer.Typer(
 )
 for module in (audit, status, explain, show, users, log, demo):
     module.register(app)
-for module in (retention, backups, diff):
+for module in (restore, retention, backups, diff):
     module.register(snapshot.app)
 app.add_typer(snapshot.app, name="snapshot")
 app.add_typer(schedule.app, name="schedule")

@@ -64,6 +64,9 @@ OutputOption = Annotated[
     typer.Option("--output", "-o", metavar="FILE", help="Write there (0600), not to standard output."),
 ]
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Everything, not the first few.")]
+NoLedgerOption = Annotated[
+    bool, typer.Option("--no-ledger", help="Neither read nor write the ledger (seals, owners, erasures).")
+]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Nothing when nothing is wrong.")]
 
 

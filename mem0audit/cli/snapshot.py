@@ -17,6 +17,7 @@ from mem0audit.cli.options import (
     FormatOption,
     HistoryOption,
     Named,
+    NoLedgerOption,
     OutputOption,
     QdrantPathOption,
     QdrantUrlOption,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from mem0audit.operations.verify import Depth
 
 app = typer.Typer(
-    help="Both stores as one dated pair: take, check, keep, compare.",
+    help="Both stores as one dated pair: take, check, restore, keep, compare.",
     rich_markup_mode=None,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -94,9 +95,10 @@ def _create(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what it would do, and change nothing.")
     ] = False,
+    no_ledger: NoLedgerOption = False,
     format_: FormatOption = Format.TEXT,
     output: OutputOption = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing where it is settled.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing where all is well.")] = False,
 ) -> int:
     """Takes both stores as one pair, with the agent running.
 
@@ -123,12 +125,12 @@ def _create(
             write(plan_text(plan, screen(words, to_file=output is not None)), output)
         return exits.OK
     with progress(quiet=quiet) as tell:
-        taken = create(plan, host, progress=tell)
+        taken = create(plan, host, progress=tell, ledger=not no_ledger)
     if format_ is Format.JSON:
         from mem0audit.report.json import snapshot_json
 
         write(snapshot_json(taken.path, taken.manifest, taken), output)
-    elif not (quiet and taken.manifest.settled):
+    elif not quiet or taken.notes or not taken.manifest.settled or (taken.seal and taken.seal.why):
         from mem0audit.report.snapshots import taken_text
 
         write(taken_text(taken, screen(words, to_file=output is not None)), output)

@@ -13,6 +13,7 @@ from mem0audit.cli.options import (
     FormatOption,
     HistoryOption,
     Named,
+    NoLedgerOption,
     OutputOption,
     QdrantPathOption,
     QdrantUrlOption,
@@ -32,6 +33,7 @@ def _status(
     collection: CollectionOption = None,
     config: ConfigOption = None,
     agent_python: AgentPythonOption = None,
+    no_ledger: NoLedgerOption = False,
     format_: FormatOption = Format.TEXT,
     output: OutputOption = None,
 ) -> int:
@@ -46,7 +48,7 @@ def _status(
     check_output(output, install)
     from mem0audit.operations.status import status
 
-    found = status(install, host)
+    found = status(install, host, ledger=not no_ledger)
     if format_ is Format.JSON:
         from mem0audit.report.json import status_json
 

@@ -113,6 +113,18 @@ def _steps_inside(holder: Holder, store: str, targets: Sequence[tuple[str, str]]
     )
 
 
+def stop_command(holder: Holder) -> str:
+    """The command that stops a process which has a store open: its container, its unit, or itself.
+
+    A container is taken for Docker's; a unit of the user's own manager is stopped through that.
+    """
+    if holder.container is not None:
+        return shlex.join(["docker", "stop", holder.container])
+    if holder.unit is not None:
+        return shlex.join(["systemctl", *(["--user"] if holder.user_unit else []), "stop", holder.unit])
+    return f"kill {holder.pid}"
+
+
 def as_seen_inside(path: str) -> str:
     """A path that leads through a process's root (`/proc/812/root/tmp/qdrant`), as that process sees it."""
     return re.sub(r"^/proc/\d+/root(?=/)", "", path)

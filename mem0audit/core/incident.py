@@ -17,6 +17,7 @@ from mem0audit.core import versions
 from mem0audit.core.model import Certainty, Incident
 from mem0audit.core.reading import Reading
 from mem0audit.core.reconcile import Comparison
+from mem0audit.core.seal import SealCheck
 from mem0audit.core.timeline import DELETE, MemoryLog, Timeline
 from mem0audit.core.times import instant, shown
 
@@ -97,6 +98,8 @@ def incidents(r: Reading) -> tuple[Incident, ...]:
 
     Needs both stores; with the log missing only its loss can be said.
     """
+    if r.seal_check is not None and r.seal_check.reset:
+        return (_reset(r, r.seal_check),)
     lost_log = _log_gone(r)
     if lost_log is not None:
         return (lost_log,)
@@ -398,6 +401,26 @@ def _log_gone(r: Reading) -> Incident | None:
             " the old container's layer.",
         ),
         codes=("D303", "I201", "H405"),
+    )
+
+
+def _reset(r: Reading, check: SealCheck) -> Incident:
+    """Of what was sealed neither a row nor a memory is left."""
+    return Incident(
+        kind="reset",
+        name=f"mem0 was reset after the seal of {shown(check.seal.at)}, or both stores were replaced",
+        certainty=Certainty.LIKELY,
+        evidence=(
+            f"of {check.seal.rows:,} sealed rows of the log none is there",
+            f"of {check.seal.memories:,} sealed memories none is there",
+            "Memory.reset() drops the log and the collection, and leaves no row that says so",
+        ),
+        advice=(
+            "If it was not meant: the newest snapshot from before has both stores. Do not let the agent write much"
+            " more.",
+            "If it was: mem0audit audit --seal --accept REASON begins again from what is there now.",
+        ),
+        codes=("D311", "H408"),
     )
 
 

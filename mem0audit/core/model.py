@@ -468,6 +468,24 @@ class CopyOf:
 
 
 @dataclass(frozen=True)
+class SealOutcome:
+    """What came of sealing. `extended`: a seal was put to the chain; else `why` says why not.
+
+    `number` and `at` (seconds since 1970) are the newest seal's, None where there is none. `accepted` names what
+    the new seal lets stand. `unchanged`: everything is as the newest seal has it, so that none was needed.
+    """
+
+    extended: bool
+    why: str | None = None
+    number: int | None = None
+    at: float | None = None
+    accepted: tuple[str, ...] = ()
+    unchanged: bool = False
+    memories: int = 0
+    rows: int = 0
+
+
+@dataclass(frozen=True)
 class Report:
     """The result of an audit: what was read, what was not, and what it means."""
 
@@ -490,3 +508,5 @@ class Report:
     """What is known of the install's snapshots; None where nobody looked for them."""
     copy: CopyOf | None = None
     """Set where not an install was audited but a snapshot or a backup."""
+    seal: SealOutcome | None = None
+    """What came of sealing; None where it was not asked for."""

@@ -32,6 +32,7 @@ from mem0audit.core.points import (
     PointRecord,
 )
 from mem0audit.core.reconcile import Comparison, compare
+from mem0audit.core.seal import NO_SEAL, LastSeal, SealCheck, SealedPoint, SealedRows, State, check
 from mem0audit.core.timeline import Timeline
 
 TELEMETRY_COLLECTIONS = frozenset({"mem0migrations", "mem0-migrations", "mem0_migrations"})
@@ -138,6 +139,10 @@ class Reading:
     """What is known of this install's snapshots; None where nobody looked for them."""
     standing: Comparison | None = None
     """What of the comparison stood at a second look; None where there was none."""
+    last_seal: LastSeal | NotChecked = NO_SEAL
+    """The seal to compare with, or why there is none."""
+    sealed_rows: SealedRows | None = None
+    """The log beside the sealed rows, where it was read for a seal."""
 
     @cached_property
     def comparison(self) -> Comparison | None:
@@ -147,6 +152,35 @@ class Reading:
         if self.timeline is None or not self.vectors_readable:
             return None
         return compare(self.timeline, {i: m for c in self.memories for i, m in c.real()}, self.elsewhere)
+
+    @property
+    def sealable(self) -> Iterator[tuple[str, PointRecord]]:
+        """The memories that a seal is of: those of the install's collection, and of others that its log knows."""
+        known = {} if self.timeline is None else self.timeline.memories
+        for home in sorted(self.memories, key=lambda c: c.configured):
+            if home.configured or any(i in known for i, _ in home.real()):
+                yield from home.real()
+
+    @cached_property
+    def seal_check(self) -> SealCheck | None:
+        """What is not as it was sealed and unexplained; None where there is no seal, or a store was not read whole."""
+        whole = self.timeline is not None and self.vectors_readable
+        if isinstance(self.last_seal, NotChecked) or self.sealed_rows is None or not whole:
+            return None
+        return check(self.last_seal, self.sealed_rows, self.sealable, self.agent.mem0_version)
+
+    def state(self) -> State | None:
+        """What a seal of this reading holds; None where it was not read for one, or not whole."""
+        if self.sealed_rows is None or self.timeline is None or not self.vectors_readable:
+            return None
+        last = self.sealed_rows.last
+        return State(
+            rows=bytes(self.sealed_rows.digests),
+            memories={i: p.parts for i, p in self.sealable if isinstance(p, SealedPoint)},
+            schema=None if self.history is None else self.history.schema,
+            mem0=self.agent.mem0_version,
+            last_row=None if last is None else str(last[1]),
+        )
 
     @property
     def collections(self) -> tuple[Memories | Entities, ...]:

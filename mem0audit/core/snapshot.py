@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field, fields
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
-from mem0audit.core.model import HistoryRow, Install, NotChecked, Origin, Place
+from mem0audit.core.model import HistoryRow, Install, NotChecked, Origin, Place, SealOutcome
 from mem0audit.core.points import EntityRecord, PointRecord
 from mem0audit.core.times import instant, shown
 
@@ -314,6 +314,10 @@ class Taken:
     removed: tuple[str, ...] = ()
     """Leftovers of runs that were cut off, removed by this one."""
     seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+    """What the run could not do beside the snapshot itself, a sentence each."""
+    seal: SealOutcome | None = None
+    """What came of sealing the pair."""
 
 
 @dataclass(frozen=True)

@@ -111,6 +111,54 @@ def phantom_add(mem0: str | None) -> bool | None:
     return _between(mem0, (2, 0, 0), (2, 2, 0))
 
 
+def log_at_start(mem0: str | None, schema: str | None) -> str | None:
+    """What `Memory()` makes of a log of this schema ("7 columns", "9 columns", "10 columns") when it opens it.
+
+    "migrated", "loses texts" (7 columns, 0.1.100 on), "hangs" (9 columns, 0.1.100 to 0.1.106: a deadlock in the
+    constructor, and killed there it leaves the rows in history_old), "fails" (10 columns, to 0.1.99: the first
+    start raises and leaves the rows in old_history), or None: nothing, or not known. Run on both sides of each.
+    """
+    numbers = parse(mem0)
+    if numbers is None:
+        return None
+    new, hanging = numbers[:3] >= (0, 1, 100), _between(mem0, (0, 1, 100), (0, 1, 106))
+    if schema == "7 columns" and numbers[:3] >= (0, 0, 10):
+        return "hangs" if hanging else "loses texts" if new else "migrated"
+    if schema == "9 columns" and new:
+        return "hangs" if hanging else "migrated"
+    return "fails" if schema == "10 columns" and not new else None
+
+
+def changes_times_without_row(sealed: str | None, now: str | None) -> bool:
+    """Whether a mem0 between these two versions changed updated_at, agent_id and run_id of a payload and wrote no
+    history row: 1.0.9 to 1.0.11, where the model answered NONE and an agent or run was named. Run with 1.0.11.
+
+    An unknown version can be any.
+    """
+    first, last = _order(sealed, now)
+    return first <= (1, 0, 11) and last >= (1, 0, 9)
+
+
+def moves_owner_on_update(sealed: str | None, now: str | None) -> bool:
+    """Whether a mem0 between these two versions moves a memory to another owner on `update(metadata={"user_id": …})`:
+    1.0.8 to 2.0.12. Run with 1.0.8, 1.0.11, 2.0.0, 2.0.6 and 2.0.12; ignored from 2.0.13.
+
+    Where both are unknown: no, so that such a move is said.
+    """
+    if parse(sealed) is None and parse(now) is None:
+        return False
+    first, last = _order(sealed or now, now or sealed)
+    return first <= (2, 0, 12) and last >= (1, 0, 8)
+
+
+def _order(one: str | None, other: str | None) -> tuple[Version, Version]:
+    """The lower and the higher of two versions; an unknown one leaves its end open."""
+    a, b = parse(one), parse(other)
+    if a is None or b is None:
+        return (0, 0, 0), (1 << 30, 0, 0)
+    return min(a[:3], b[:3]), max(a[:3], b[:3])
+
+
 # --- qdrant-client, local mode ------------------------------------------------------------------
 
 OLDEST_SQLITE_CLIENT: Version = (1, 1, 7)

@@ -124,7 +124,8 @@ def import_backup(plan: ImportPlan, host: Host, *, progress: Progress | None = N
     def fill(hidden: Path, name: str, _last: bool) -> Manifest:
         return _adopt(plan, host, hidden, name, say)
 
-    return published(Path(plan.folder), lambda: plan.taken_at, fill, say)
+    # Nobody knows whom a foreign backup still holds: no record is begun that would say that nobody was erased.
+    return published(Path(plan.folder), lambda: plan.taken_at, fill, say, beside=lambda _: None)
 
 
 def _adopt(plan: ImportPlan, host: Host, hidden: Path, name: str, say: Progress) -> Manifest:

@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from mem0audit.core.catalogue import CATALOGUE, matches
 from mem0audit.core.incident import incidents
-from mem0audit.core.model import CopyOf, Finding, Incident, Install, NotChecked, Report, Snapshots
+from mem0audit.core.model import (
+    CopyOf,
+    Finding,
+    Incident,
+    Install,
+    NotChecked,
+    Report,
+    SealOutcome,
+    Snapshots,
+)
 from mem0audit.core.reading import Reading
 from mem0audit.core.rules import RULES
 from mem0audit.core.rules.divergence import PASSING, standing_key
 from mem0audit.core.rules.files import unread
+from mem0audit.core.seal import NO_SEAL, LastSeal, Sealing
 from mem0audit.install.host import Host
+from mem0audit.operations import ledger as ledgers
 from mem0audit.operations.look import Progress, look, no_collector, no_progress
+from mem0audit.operations.seal import seal_install
+from mem0audit.stores.ledger import Ledger
 
 SECOND_LOOK_S = 0.5
 """mem0 needs milliseconds between its two writes; half a second later a true fault still stands."""
@@ -27,8 +40,6 @@ NOT_YET = {
     "Q": "the vector store is no Qdrant server",
     "T": "no ledger yet",
     "S": "not in this version",
-    "D": "no seal yet",
-    "H": "no seal yet",
 }
 """Why rules of the catalogue that have no function are not checked, by group."""
 
@@ -42,6 +53,10 @@ def audit(
     snapshots: Snapshots | None = None,
     progress: Progress | None = None,
     pause: Callable[[float], None] = time.sleep,
+    ledger: bool = True,
+    keep: bool = True,
+    seal: bool = False,
+    accept: str | None = None,
 ) -> Report:
     """Audit an install that an agent may be using.
 
@@ -49,9 +64,53 @@ def audit(
     or beginnings of codes; an empty `select` means every rule. On
     a live install (a process holds it, or that cannot be seen) a disagreement is reported only if it
     stands unchanged at a second look. Raises nothing for what cannot be read: the report names it.
+
+    Where there is a `ledger` (False: it is neither read nor written) the stores are compared with its last seal, and
+    with `keep` whose each memory is goes into it. With `seal` the chain is extended afterwards, if nothing is
+    unexplained or `accept` says why it may stand.
     """
-    with no_collector():
-        return _audit(install, host, select, ignore, snapshots, progress or no_progress, pause)
+    say = progress or no_progress
+    with ledgers.opened(install, host, wanted=ledger) as book:
+        sealing = NO_SEAL if book is None else ledgers.sealing_of(book)
+        with no_collector():
+            report, reading = _audit(install, host, select, ignore, snapshots, say, pause, sealing)
+        if reading is None or not keep:
+            return report
+        keeping = _Keeping(install, host, say, pause, seal, accept)
+        if book is None and (seal or reading.memory_count):
+            with ledgers.opened(install, host, make=True) as made:
+                return keeping.kept(report, reading, made)
+        return keeping.kept(report, reading, book)
+
+
+@dataclass(frozen=True)
+class _Keeping:
+    """What an audit leaves in the ledger."""
+
+    install: Install
+    host: Host
+    say: Progress
+    pause: Callable[[float], None]
+    seal: bool
+    accept: str | None
+
+    def kept(self, report: Report, reading: Reading, book: Ledger | NotChecked | None) -> Report:
+        """Whose each memory is, and a seal where one is asked for; the report with what came of it."""
+        if isinstance(book, NotChecked):
+            outcome = SealOutcome(False, f"there is no ledger: {book.why}") if self.seal else None
+            return replace(report, not_checked=(*report.not_checked, book), seal=outcome)
+        if book is None:
+            return report
+        problem = ledgers.note_owners(book, reading, self.host.now)
+        if problem is not None:
+            report = replace(report, not_checked=(*report.not_checked, problem))
+        if not self.seal:
+            return report
+        self.say("sealing", None, None)
+        outcome = seal_install(
+            book, self.install, self.host, accept=self.accept, progress=self.say, pause=self.pause
+        )
+        return replace(report, seal=outcome)
 
 
 def _audit(
@@ -62,23 +121,26 @@ def _audit(
     snapshots: Snapshots | None,
     say: Progress,
     pause: Callable[[float], None],
-) -> Report:
+    sealing: Sealing | NotChecked,
+) -> tuple[Report, Reading | None]:
+    """The report, and what it was made of; None where there was nothing to read."""
     started = time.monotonic()
     codes = _codes(select, ignore)
-    reading = replace(look(install, host, say), snapshots=snapshots)
+    reading = replace(_look(install, host, say, sealing), snapshots=snapshots)
     if _nothing_there(reading):
-        return _report(reading, (), _absent(reading), (), codes=(), seconds=time.monotonic() - started)
+        absent = _report(reading, (), _absent(reading), (), codes=(), seconds=time.monotonic() - started)
+        return absent, None
     say("comparing", None, None)
     findings, not_checked = judge(reading, codes)
     if reading.live and any(f.code.startswith(PASSING) for f in findings):
         first = {standing_key(f) for f in findings}
         say("looking again at what disagrees", None, None)
         pause(SECOND_LOOK_S)
-        reading = replace(look(install, host, say), snapshots=snapshots)
+        reading = replace(_look(install, host, say, sealing), snapshots=snapshots)
         again, not_checked = judge(reading, codes)
         findings = [f for f in again if not f.code.startswith(PASSING) or standing_key(f) in first]
         reading = _standing(reading, findings)
-    return _whole(reading, findings, not_checked, select, ignore, codes, started)
+    return _whole(reading, findings, not_checked, select, ignore, codes, started), reading
 
 
 def audit_copy(
@@ -121,6 +183,15 @@ def _whole(
         codes=codes,
         seconds=time.monotonic() - started,
     )
+
+
+def _look(install: Install, host: Host, say: Progress, sealing: Sealing | NotChecked) -> Reading:
+    """A look beside the last seal; where there is none an ordinary one, which is quicker."""
+    if isinstance(sealing, Sealing) and isinstance(sealing.last, LastSeal):
+        return look(install, host, say, sealing)
+    last = sealing.last if isinstance(sealing, Sealing) else sealing
+    assert isinstance(last, NotChecked)
+    return replace(look(install, host, say), last_seal=last)
 
 
 def judge(reading: Reading, codes: Iterable[str]) -> tuple[list[Finding], list[NotChecked]]:

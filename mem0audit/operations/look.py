@@ -7,7 +7,7 @@ fault (mem0 writes the vector store first, the log second).
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from mem0audit.core.model import (
     CollectionInfo,
     FileState,
     HistoryFile,
+    HistoryRow,
     Install,
     NotChecked,
     Origin,
@@ -26,6 +27,7 @@ from mem0audit.core.model import (
 )
 from mem0audit.core.points import MEM0_SHAPE, TELEMETRY, MemoryKeeper, keep_entity, owners_of
 from mem0audit.core.reading import TELEMETRY_COLLECTIONS, Entities, Memories, Reading
+from mem0audit.core.seal import NO_SEAL, SealedRows, Sealing, SealKeeper
 from mem0audit.core.timeline import Timeline
 from mem0audit.install.agents import whose_mem0
 from mem0audit.install.candidates import find_candidates
@@ -34,7 +36,7 @@ from mem0audit.install.places import look_at
 from mem0audit.install.processes import holders
 from mem0audit.operations.otherroots import as_the_agent_sees_it, where_it_lies
 from mem0audit.stores.embedded import EmbeddedStore
-from mem0audit.stores.history import read_history
+from mem0audit.stores.history import joined, read_history, read_history_file, read_rows
 
 T = TypeVar("T")
 
@@ -66,6 +68,20 @@ class _Log:
 
     history: HistoryFile
     timeline: Timeline | None
+    sealed_rows: SealedRows | None = None
+
+
+class _BesideSeal:
+    """Takes history rows (a `model.RowSink`) for a timeline and for a seal, as of the same instant."""
+
+    def __init__(self, sealed_rows: SealedRows) -> None:
+        self.timeline = Timeline()
+        self.sealed_rows = sealed_rows
+
+    def rows(self, page: Sequence[HistoryRow]) -> None:
+        """One page of rows."""
+        self.timeline.rows(page)
+        self.sealed_rows.rows(page)
 
 
 @contextmanager
@@ -81,7 +97,9 @@ def no_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _read_vectors(folder: str, wanted: Origin, progress: Progress, alone: bool = False) -> _Vectors:
+def _read_vectors(
+    folder: str, wanted: Origin, progress: Progress, sealing: Sealing | None = None, alone: bool = False
+) -> _Vectors:
     """Every collection of the folder.
 
     Where the configuration names no collection and mem0's default is not there, the only collection of the
@@ -103,7 +121,8 @@ def _read_vectors(folder: str, wanted: Origin, progress: Progress, alone: bool =
             base = info.name[: -len(ENTITIES_SUFFIX)]
             entities.append(Entities(info, store.points(info, keep_entity, helped=True), base))
             continue
-        read = store.points(info, MemoryKeeper(), helped=True)
+        keeper = MemoryKeeper() if sealing is None else SealKeeper(sealing.key)
+        read = store.points(info, keeper, helped=True)
         rows = read.rows.values()
         found = Memories(info, read, configured, owners_of(rows))
         # What did not read or decode can be anything, and a hostile blob anywhere runs when the store is opened.
@@ -117,8 +136,13 @@ def _read_vectors(folder: str, wanted: Origin, progress: Progress, alone: bool =
     return _Vectors(collection, layout, tuple(memories), tuple(entities), tuple(telemetry), tuple(not_read))
 
 
-def _read_log(path: str, alone: bool = False) -> _Log:
-    return _Log(*read_history(path, Timeline, alone))
+def _read_log(path: str, sealing: Sealing | None = None, alone: bool = False) -> _Log:
+    if sealing is None:
+        return _Log(*read_history(path, Timeline, alone))
+    described = read_history_file(path, alone)  # first: its schema decides what the rows are compared with
+    state, found = read_rows(path, lambda: _BesideSeal(sealing.beside(described.schema)), alone)
+    history, both = joined(described, state, found)
+    return _Log(history, None) if both is None else _Log(history, both.timeline, both.sealed_rows)
 
 
 def chosen_collection(wanted: Origin, layout: StoreLayout) -> Origin:
@@ -135,11 +159,13 @@ def chosen_collection(wanted: Origin, layout: StoreLayout) -> Origin:
     return Origin(own[0], "the only collection in the folder") if len(own) == 1 else wanted
 
 
-def look(install: Install, host: Host, progress: Progress = no_progress) -> Reading:
+def look(
+    install: Install, host: Host, progress: Progress = no_progress, sealing: Sealing | None = None
+) -> Reading:
     """Everything the rules judge, as of now. Raises nothing for what cannot be read: it says so.
 
     Where the configuration names no collection, the only one of the folder is taken: the reading's install
-    says which, and why.
+    says which, and why. With `sealing` both stores are read beside the last seal, or for a first one.
     """
     paths = [o.value for o in (install.history, install.vectors) if o is not None]
     progress("looking who has the stores open", None, None)
@@ -152,7 +178,7 @@ def look(install: Install, host: Host, progress: Progress = no_progress) -> Read
         vectors = where_it_lies(
             folder,
             host,
-            lambda path: _read_vectors(path, wanted, progress),
+            lambda path: _read_vectors(path, wanted, progress, sealing),
             lambda problem: _Vectors(wanted, StoreLayout(folder, exists=True, problem=problem)),
         )
         install = replace(install, collection=vectors.collection)
@@ -163,7 +189,10 @@ def look(install: Install, host: Host, progress: Progress = no_progress) -> Read
     progress("reading the log", None, None)
     path = install.history.value
     log = where_it_lies(
-        path, host, _read_log, lambda problem: _Log(HistoryFile(FileState(path, problem=problem)), None)
+        path,
+        host,
+        lambda path: _read_log(path, sealing),
+        lambda problem: _Log(HistoryFile(FileState(path, problem=problem)), None),
     )
     candidates = find_candidates(install, host)
     lost = _missing_ids(vectors, log)
@@ -190,21 +219,29 @@ def look(install: Install, host: Host, progress: Progress = no_progress) -> Read
         boot_at=host.boot_at,
         live=bool(held.holders) or not held.complete,
         not_read=not_read,
+        last_seal=NO_SEAL if sealing is None else sealing.last,
+        sealed_rows=log.sealed_rows,
     )
 
 
-def look_at_copy(install: Install, agent: Agent, now: float, progress: Progress = no_progress) -> Reading:
+def look_at_copy(
+    install: Install,
+    agent: Agent,
+    now: float,
+    progress: Progress = no_progress,
+    sealing: Sealing | None = None,
+) -> Reading:
     """Everything the rules judge about a pair that nobody writes: no process, place or other store is looked for.
 
     `install` names the copy's own paths, `now` (seconds since 1970) is when it was taken and `agent` whose it
-    is, so that the same copy is always judged alike.
+    is, so that the same copy is always judged alike. With `sealing` it is read for a seal too, but judged without.
     """
     assert install.vectors is not None
     history, folder = install.history.value, install.vectors.value
     with no_collector():
-        vectors = _read_vectors(folder, install.collection, progress, alone=True)
+        vectors = _read_vectors(folder, install.collection, progress, sealing, alone=True)
         progress("reading the log", None, None)
-        log = _read_log(history, alone=True)
+        log = _read_log(history, sealing, alone=True)
     return Reading(
         install=replace(install, collection=vectors.collection),
         history_place=Place(history, exists=True),
@@ -224,6 +261,7 @@ def look_at_copy(install: Install, agent: Agent, now: float, progress: Progress 
         boot_at=None,
         live=False,
         not_read=vectors.not_read,
+        sealed_rows=log.sealed_rows,
     )
 
 

@@ -116,7 +116,7 @@ def show(install: Install, host: Host, word: str, *, progress: Progress | None =
             f"no memory {clipped(word, 200)} in the store or the log" + (f" ({where})" if where else ""),
             "owners and counts: mem0audit users; newest changes: mem0audit log",
         )
-    report = audit(install, host, progress=progress)
+    report = audit(install, host, progress=progress, keep=False)
     about = {str(memory_id), word}
     return Shown(
         memory_id=str(memory_id),

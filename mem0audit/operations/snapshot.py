@@ -17,8 +17,20 @@ from typing import Final, NoReturn
 from mem0audit import __version__
 from mem0audit.core import snapshot as core
 from mem0audit.core.errors import CouldNotRead, Failed, Refused
-from mem0audit.core.model import Agent, CollectionInfo, Finding, Install, Origin, Place, Severity, StoreLayout
+from mem0audit.core.model import (
+    Agent,
+    CollectionInfo,
+    Finding,
+    Install,
+    NotChecked,
+    Origin,
+    Place,
+    SealOutcome,
+    Severity,
+    StoreLayout,
+)
 from mem0audit.core.reading import Reading
+from mem0audit.core.seal import Sealing
 from mem0audit.core.snapshot import (
     Manifest,
     SnapshotFile,
@@ -30,12 +42,16 @@ from mem0audit.install.agents import whose_mem0
 from mem0audit.install.host import Host, resolved, seen_through
 from mem0audit.install.places import look_at
 from mem0audit.install.processes import holders
+from mem0audit.operations import ledger as ledgers
 from mem0audit.operations.copied import counted, counts, digests, judged
+from mem0audit.operations.erasures import erasures_on_record, keep_beside
 from mem0audit.operations.look import ENTITIES_SUFFIX, Progress, look, look_at_copy, no_progress
 from mem0audit.operations.otherroots import as_the_agent_sees_it, brought_here, where_it_lies
+from mem0audit.operations.seal import seal_reading
 from mem0audit.stores import files, pair, snapshots
 from mem0audit.stores.child import ChildFailed
 from mem0audit.stores.embedded import STORAGE, EmbeddedStore
+from mem0audit.stores.ledger import CannotUse, Ledger
 
 ATTEMPTS: Final = 3
 SLACK_BYTES: Final = 4 << 20
@@ -205,20 +221,53 @@ def create(
     *,
     progress: Progress | None = None,
     now: Callable[[], float] = time.time,
+    ledger: bool = True,
 ) -> Taken:
     """Takes the snapshot that was planned, beside the running agent.
 
     Both stores are copied as of one instant, rebuilt without free pages, checked, audited as a pair and compared
-    with the live install, and then published by one rename. Raises Refused where another run works in the same
-    folder or a file cannot be copied safely, Failed where nothing was published.
+    with the live install, and then published by one rename. Where there is a `ledger` (False: it is neither read nor
+    written) the pair is sealed, if nothing in it is unexplained, and the folder is remembered. Raises Refused where
+    another run works in the same folder or a file cannot be copied safely, Failed where nothing was published.
     """
     say = progress or no_progress
+    with ledgers.opened(plan.install, host, wanted=ledger, make=True) as book:
+        assert book is not None
+        sealing = ledgers.sealing_of(book)
+        beside_seal = sealing if isinstance(sealing, Sealing) else None
+        read: list[Reading] = []
 
-    def fill(hidden: Path, name: str, last: bool) -> Manifest | None:
-        with brought_here(plan.install, host) as here:
-            return _take(plan.install, here, host, hidden, name, now, say, last=last)
+        def fill(hidden: Path, name: str, last: bool) -> Manifest | None:
+            with brought_here(plan.install, host) as here:
+                done = _take(plan.install, here, host, hidden, name, now, say, beside_seal, last=last)
+            if done is None:
+                return None
+            read[:] = [done[1]]
+            return done[0]
 
-    return published(Path(plan.folder), now, fill, say, attempts=ATTEMPTS)
+        def beside(folder: Path) -> str | None:
+            return keep_beside(folder, erasures_on_record(plan.install, None, host, ledger=ledger))
+
+        taken = published(Path(plan.folder), now, fill, say, attempts=ATTEMPTS, beside=beside)
+        if not ledger:
+            return taken
+        if isinstance(book, NotChecked) or isinstance(sealing, NotChecked):
+            missing = book if isinstance(book, NotChecked) else sealing
+            assert isinstance(missing, NotChecked)
+            return replace(taken, seal=SealOutcome(False, f"there is no ledger: {missing.why}"))
+        say("sealing", None, None)
+        return replace(taken, seal=_kept(book, sealing, taken, read[0]))
+
+
+def _kept(book: Ledger, sealing: Sealing, taken: Taken, reading: Reading) -> SealOutcome:
+    """Writes to the ledger what a snapshot learned: where it lies, whose each memory is, and a seal."""
+    at = taken.manifest.taken_at
+    try:
+        book.note_folder(os.path.realpath(Path(taken.path).parent), at)
+    except CannotUse as error:
+        return SealOutcome(False, f"the ledger {error.why}")
+    ledgers.note_owners(book, reading, at)
+    return seal_reading(book, sealing, reading, at, settled=taken.manifest.settled)
 
 
 def published(
@@ -228,12 +277,14 @@ def published(
     say: Progress,
     *,
     attempts: int = 1,
+    beside: Callable[[Path], str | None],
 ) -> Taken:
     """Makes a snapshot in a hidden folder, alone in the folder for snapshots, and publishes it by one rename.
 
     `fill` is called with the hidden folder, the snapshot's name and whether it is the last of the `attempts`; it
     returns the manifest that it wrote last, or None to be called again (never the last time). `at` gives the
-    instant that names the snapshot. Leftovers of runs that were cut off are removed first. Raises what `fill`
+    instant that names the snapshot, `beside` writes what is kept beside the snapshots and returns a note for the
+    user, or None. Leftovers of runs that were cut off are removed first. Raises what `fill`
     raises for the user, Refused where another run works there, Failed where nothing was published.
     """
     started = time.monotonic()
@@ -241,6 +292,7 @@ def published(
     try:
         with files.snapshot_folder(folder):
             removed = files.remove_unfinished(folder)
+            note = beside(folder)
             name = _free_name(folder, core.name_of(at()))
             for attempt in range(1, attempts + 1):
                 hidden = files.begin_snapshot(folder, name)
@@ -249,8 +301,8 @@ def published(
                     if manifest is not None:
                         say("publishing", None, None)
                         files.publish_snapshot(hidden, folder / name)
-                        path = str(folder / name)
-                        return Taken(path, manifest, removed, time.monotonic() - started)
+                        path, notes = str(folder / name), (note,) if note else ()
+                        return Taken(path, manifest, removed, time.monotonic() - started, notes)
                 except BaseException:
                     with suppress(OSError):
                         files.abandon_snapshot(hidden)
@@ -319,10 +371,12 @@ def _take(
     name: str,
     now: Callable[[], float],
     say: Progress,
+    sealing: Sealing | None,
     *,
     last: bool,
-) -> Manifest | None:
-    """Fills the hidden folder; None where the pair differs from the live stores and can be tried again.
+) -> tuple[Manifest, Reading] | None:
+    """Fills the hidden folder and says what is in it; None where the pair differs from the live stores and can be
+    tried again.
 
     `here` is the install by paths that its files can be opened at.
     """
@@ -353,7 +407,7 @@ def _take(
     agent = whose_mem0(install, held.holders, host)
     agent = Agent(None, agent.mem0_version, agent.client_version, "manifest")
     created_at = shown(at)
-    reading = look_at_copy(of_copy(install, hidden), agent, _instant(created_at), say)
+    reading = look_at_copy(of_copy(install, hidden), agent, _instant(created_at), say, sealing)
     found = judged(reading)
     why = taken.unsettled_why
     # What a text is (C) changes with every write; that the stores disagree does not.
@@ -371,7 +425,7 @@ def _take(
     files.sync_tree(hidden)
     manifest = _manifest(install, host, hidden, name, created_at, agent, reading, found, taken, why)
     write_manifest(hidden, manifest)
-    return manifest
+    return manifest, reading
 
 
 def write_manifest(hidden: Path, manifest: Manifest) -> None:

@@ -12,7 +12,9 @@ from mem0audit.install.candidates import find_candidates
 from mem0audit.install.host import Host
 from mem0audit.install.places import look_at
 from mem0audit.install.processes import holders
+from mem0audit.operations import ledger as ledgers
 from mem0audit.operations.otherroots import as_the_agent_sees_it
+from mem0audit.stores.ledger import CannotUse
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,17 @@ class Stand:
     role: str
     place: Place
     decided_by: str
+
+
+@dataclass(frozen=True)
+class LedgerSeen:
+    """The ledger of the install: where snapshots went to (the folder used last first), how many seals there are and
+    when the newest was made (seconds since 1970)."""
+
+    path: str
+    snapshot_folders: tuple[str, ...] = ()
+    seals: int = 0
+    sealed_at: float | None = None
 
 
 @dataclass(frozen=True)
@@ -35,10 +48,14 @@ class Status:
     candidates: tuple[Candidate, ...]
     versions: Mapping[str, str] = field(default_factory=dict)
     not_checked: tuple[NotChecked, ...] = ()
+    ledger: LedgerSeen | None = None
+    """None where none is kept yet or it cannot be used."""
 
 
-def status(install: Install, host: Host) -> Status:
-    """What an install stands on, beside its agent. Opens no store; never raises for what cannot be seen."""
+def status(install: Install, host: Host, *, ledger: bool = True) -> Status:
+    """What an install stands on, beside its agent. Opens no store but the ledger (not even that where `ledger` is
+    False); never raises for what cannot be seen."""
+    seen = _ledger(install, host, ledger)
     paths = [install.history.value, *([install.vectors.value] if install.vectors else [])]
     held = holders(paths, host)
     install = as_the_agent_sees_it(install, held.holders, host)
@@ -61,6 +78,8 @@ def status(install: Install, host: Host) -> Status:
         versions["mem0ai"] = agent.mem0_version
     if agent.client_version:
         versions["qdrant-client"] = agent.client_version
+    if isinstance(seen, NotChecked):
+        not_checked.append(seen)
     return Status(
         install=install,
         places=tuple(places),
@@ -69,4 +88,17 @@ def status(install: Install, host: Host) -> Status:
         candidates=find_candidates(install, host),
         versions=versions,
         not_checked=tuple(not_checked),
+        ledger=seen if isinstance(seen, LedgerSeen) else None,
     )
+
+
+def _ledger(install: Install, host: Host, wanted: bool) -> LedgerSeen | NotChecked | None:
+    with ledgers.opened(install, host, wanted=wanted, by_paths_only=True) as book:
+        if book is None or isinstance(book, NotChecked):
+            return book
+        try:
+            seals = book.seals()
+            at = seals[-1].at if seals else None
+            return LedgerSeen(str(book.path), book.folders(), len(seals), at)
+        except CannotUse as error:
+            return ledgers.unusable(book.path, error)

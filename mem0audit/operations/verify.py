@@ -12,7 +12,7 @@ from typing import Literal
 from mem0audit import __version__
 from mem0audit.core import snapshot as core
 from mem0audit.core.errors import CouldNotRead
-from mem0audit.core.model import NotChecked
+from mem0audit.core.model import Install, NotChecked
 from mem0audit.core.snapshot import Listed, Manifest, NotAManifest, SnapshotProblem, Verdict
 from mem0audit.operations.copied import agent_of, counted, counts, digests, install_of, judged
 from mem0audit.operations.look import Progress, look_at_copy, no_progress
@@ -213,7 +213,14 @@ def _compare(
     manifest: Manifest, folder: Path, problems: list[SnapshotProblem], say: Progress
 ) -> dict[str, int]:
     """The pair in a folder against the manifest's counts, digests and findings; adds what differs."""
-    reading = look_at_copy(install_of(manifest, folder), agent_of(manifest), manifest.taken_at, say)
+    return compare(manifest, install_of(manifest, folder), problems, say)
+
+
+def compare(
+    manifest: Manifest, install: Install, problems: list[SnapshotProblem], say: Progress
+) -> dict[str, int]:
+    """The pair at an install's paths against the manifest; adds what differs and gives its findings by code."""
+    reading = look_at_copy(install, agent_of(manifest), manifest.taken_at, say)
     for what, count in counts(reading).items():
         if manifest.counts.get(what) != count:
             detail = f"says {manifest.counts.get(what)} {what}, the stores hold {count}"

@@ -23,6 +23,7 @@ from mem0audit.core.model import (
     Origin,
     Place,
     Report,
+    SealOutcome,
     Snapshots,
 )
 from mem0audit.core.times import shown
@@ -73,8 +74,25 @@ def audit_json(report: Report, exit_code: int) -> str:
                 "dated_by": report.copy.dated_by,
                 "pair": report.copy.pair,
             },
+            "seal": _seal(report.seal),
         },
     )
+
+
+def _seal(value: SealOutcome | None) -> dict[str, Any] | None:
+    """What came of sealing; null where it was not asked for."""
+    if value is None:
+        return None
+    return {
+        "extended": value.extended,
+        "unchanged": value.unchanged,
+        "why": value.why,
+        "number": value.number,
+        "at": value.at,
+        "memories": value.memories,
+        "rows": value.rows,
+        "accepted": list(value.accepted),
+    }
 
 
 def _origin(value: Origin | None) -> dict[str, str] | None:
@@ -245,6 +263,14 @@ def status_json(found: Status) -> str:
             "holders": [holder(h) for h in found.holders],
             "candidates": [candidate(c) for c in found.candidates],
             "not_checked": [not_checked(n) for n in found.not_checked],
+            "ledger": None
+            if found.ledger is None
+            else {
+                "path": found.ledger.path,
+                "snapshot_folders": list(found.ledger.snapshot_folders),
+                "seals": found.ledger.seals,
+                "sealed_at": found.ledger.sealed_at,
+            },
         },
     )
 
@@ -422,6 +448,8 @@ def snapshot_json(
     if taken is not None:
         body["removed"] = list(taken.removed)
         body["seconds"] = round(taken.seconds, 3)
+        body["notes"] = list(taken.notes)
+        body["seal"] = _seal(taken.seal)
     return dump("snapshot", body)
 
 

@@ -79,7 +79,7 @@ def status_text(found: Status, screen: Screen) -> str:
         lines.append(f"{'vectors':<{width}}  {escape(install.provider)}: not Qdrant, so only the log is read")
     collection = install.collection
     lines.append(f"{'collection':<{width}}  {escape(collection.value)}  from {escape(collection.decided_by)}")
-    lines += ["", *_agent(found, screen)]
+    lines += ["", *_ledger(found, screen), *_agent(found, screen)]
     if found.candidates:
         lines += ["", screen.bold("Other stores on this machine"), *candidate_lines(found.candidates, screen)]
     if found.not_checked:
@@ -88,6 +88,21 @@ def status_text(found: Status, screen: Screen) -> str:
             lines += screen.wrap(f"{item.what}: {item.why}", indent=1, hanging=3)
     lines += ["", f"Both stores side by side: {screen.command('audit')}"]
     return "\n".join(lines) + "\n"
+
+
+def _ledger(found: Status, screen: Screen) -> list[str]:
+    seen = found.ledger
+    if seen is None:
+        return []
+    last = (
+        "no seal"
+        if seen.sealed_at is None
+        else f"{plural(seen.seals, 'seal')}, the last {shown(seen.sealed_at)}"
+    )
+    lines = screen.wrap(f"ledger     {seen.path}: {last}", hanging=11)
+    for folder in seen.snapshot_folders:
+        lines += screen.wrap(f"snapshots  {folder}", hanging=11)
+    return lines
 
 
 def _agent(found: Status, screen: Screen) -> list[str]:

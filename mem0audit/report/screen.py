@@ -20,7 +20,9 @@ _COLOURS = {
 _OURS = re.compile(
     r"(?<![\w/.=-])mem0audit (?=(?:--help|audit|status|explain|show|users|log|snapshot|schedule|config|demo)\b)"
 )
-_ABOUT_INSTALL = re.compile(r"(\s*mem0audit )(audit|status|show|users|log|snapshot create)(?= |$)")
+_ABOUT_INSTALL = re.compile(
+    r"(\s*mem0audit )(audit|status|show|users|log|snapshot create|snapshot restore)(?= |$)"
+)
 _NAMED = re.compile(r" --(history|qdrant-path|qdrant-url|config|snapshot)\b")
 
 

@@ -11,6 +11,7 @@ from mem0audit.core.snapshot import Listed, Manifest, SnapshotPlan, Taken, Verdi
 from mem0audit.core.times import age, instant
 from mem0audit.report.escape import escape, shell_word
 from mem0audit.report.screen import Screen, table
+from mem0audit.report.seal import seal_lines
 from mem0audit.report.words import memories, plural, seconds, size
 
 
@@ -33,7 +34,7 @@ def taken_text(taken: Taken, screen: Screen) -> str:
     """What `snapshot create` did: the answer, where it is, how to check it."""
     manifest = taken.manifest
     lines = [f"{escape(taken.path)}   {size(manifest.size_bytes)}"]
-    lines += screen.wrap(f"{_holds(manifest)}, as of {manifest.created_at}. {_waited(manifest)}")
+    lines += screen.wrap(f"{holds(manifest)}, as of {manifest.created_at}. {_waited(manifest)}")
     lines += _settled(manifest, screen)
     lines += _faults(manifest.findings, screen)
     if taken.removed:
@@ -41,13 +42,12 @@ def taken_text(taken: Taken, screen: Screen) -> str:
             f"Removed what {plural(len(taken.removed), 'run')} before it left unfinished: "
             f"{', '.join(taken.removed)}."
         )
+    if taken.seal is not None:
+        lines += seal_lines(taken.seal, screen)
+    for note in taken.notes:
+        lines += screen.wrap(f"{note[0].upper()}{note[1:]}.")
     lines.append(f"Check it:   {screen.program} snapshot verify {shell_word(taken.path)}")
     return "\n".join(lines) + "\n"
-
-
-def holds(manifest: Manifest) -> str:
-    """What it holds, in counts."""
-    return _holds(manifest)
 
 
 def not_a_pair(manifest: Manifest, screen: Screen) -> list[str]:
@@ -57,7 +57,8 @@ def not_a_pair(manifest: Manifest, screen: Screen) -> list[str]:
     )
 
 
-def _holds(manifest: Manifest) -> str:
+def holds(manifest: Manifest) -> str:
+    """What a snapshot holds, in numbers: `27 memories, 10 entities, 47 changes`."""
     counts = manifest.counts
     parts = []
     for what, word in (("memories", memories), ("entities", _entities), ("changes", _changes)):
@@ -141,7 +142,7 @@ def list_text(
         how_old = f"{age(max(now - manifest.taken_at, 0.0))} old"
         rows.append(
             [
-                *(one.name, how_old, size(manifest.size_bytes), _holds(manifest), state),
+                *(one.name, how_old, size(manifest.size_bytes), holds(manifest), state),
                 *(_verified(one.checked, now) if known else "not known whether verified", *_kept(one.kept)),
             ]
         )
@@ -156,7 +157,7 @@ def show_text(one: Listed, now: float, screen: Screen, *, known: bool = True) ->
     how_old = age(max(now - manifest.taken_at, 0.0))
     rows = [
         ["taken", f"{manifest.created_at}, {how_old} ago, on {escape(manifest.hostname)}"],
-        ["holds", f"{_holds(manifest)}; {size(manifest.size_bytes)}"],
+        ["holds", f"{holds(manifest)}; {size(manifest.size_bytes)}"],
         ["history", f"{escape(manifest.history.value)}  from {escape(manifest.history.decided_by)}"],
         ["vectors", f"{escape(manifest.vectors.value)}  from {escape(manifest.vectors.decided_by)}"],
         ["collection", escape(manifest.collection.value)],
@@ -209,7 +210,7 @@ def verify_text(verdicts: Sequence[Verdict], screen: Screen) -> str:
     lines: list[str] = []
     for one in verdicts:
         if one.good and one.manifest is not None:
-            lines.append(f"{escape(one.name)}  good  {_holds(one.manifest)}")
+            lines.append(f"{escape(one.name)}  good  {holds(one.manifest)}")
             if not one.manifest.pair:
                 lines += screen.wrap(f"not a pair: {one.manifest.unsettled_why}", indent=2, hanging=4)
             elif not one.manifest.settled:

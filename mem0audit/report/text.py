@@ -19,6 +19,7 @@ from mem0audit.core.times import age, shown
 from mem0audit.report.escape import escape, shell_word
 from mem0audit.report.pages import candidate_lines
 from mem0audit.report.screen import Screen, table
+from mem0audit.report.seal import says_something, seal_lines
 from mem0audit.report.words import (
     agent_words,
     evidence_value,
@@ -58,6 +59,8 @@ def audit_text(report: Report, screen: Screen) -> str:
         if gaps:
             lines += ["", screen.bold("Could not be read or checked"), *gaps]
         lines += ["", *_last_line(report, screen)]
+    if report.seal is not None and (not screen.quiet or says_something(report.seal)):
+        lines += seal_lines(report.seal, screen)
     return "\n".join(lines) + "\n" if lines else ""
 
 

@@ -1,4 +1,5 @@
-"""The one module that writes, renames and removes files. Its steps have names, so that a test can stop at each.
+"""Beside `exchange.py`, which puts restored stores in place, the one module that writes, renames and removes files.
+Its steps have names, so that a test can stop at each.
 
 Private scratch folders for databases that can only be read from a copy, files written whole, and snapshots: made
 in a hidden folder beside the others, and published by one rename.
@@ -288,6 +289,32 @@ def abandon_snapshot(hidden: Path) -> None:
     """Removes a hidden folder; what cannot be removed stays for the next run."""
     step("snapshot.abandon")
     shutil.rmtree(hidden, ignore_errors=True)
+
+
+def keep_beside_snapshots(folder: Path, name: str, data: bytes) -> None:
+    """Writes a small file (0600) into a locked snapshot folder, whole or not at all. Raises OSError.
+
+    Always under the same hidden name first: what a kill leaves of it is written over by the next run.
+    """
+    hidden = folder / f".{name}.new"
+    step("snapshot.beside.create")
+    descriptor = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        try:
+            view = memoryview(data)
+            step("snapshot.beside.write")
+            while view:
+                view = view[os.write(descriptor, view) :]
+            step("snapshot.beside.fsync")
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        step("snapshot.beside.rename")
+        os.rename(hidden, folder / name)  # noqa: PTH104
+    except BaseException:
+        os.unlink(hidden)  # noqa: PTH108
+        raise
+    _sync(folder)
 
 
 def copy_target(path: Path) -> int:

@@ -367,10 +367,21 @@ def read_history(path: str, start: Callable[[], S], alone: bool = False) -> tupl
     finally:
         if child is not None:
             child.stop()
+    return joined(history, state, sink)
+
+
+def joined(history: HistoryFile, state: FileState, sink: S | None) -> tuple[HistoryFile, S | None]:
+    """What read_history_file and read_rows say together: the second reading's problem, the first's check; the sink
+    is None where either has one."""
     if history.file.problem is not None or history.schema is None:
         return history, None
-    history = replace(history, file=_joined(history.file, state))
-    return history, None if state.problem is not None else sink
+    file = replace(
+        history.file,
+        problem=state.problem,
+        hot_journal=history.file.hot_journal or state.hot_journal,
+        longest_hold_s=max(history.file.longest_hold_s, state.longest_hold_s),
+    )
+    return replace(history, file=file), None if state.problem is not None else sink
 
 
 def _described(child: Child[HistoryFile], path: str, alone: bool) -> HistoryFile:
@@ -378,16 +389,6 @@ def _described(child: Child[HistoryFile], path: str, alone: bool) -> HistoryFile
         return child.result()
     except ChildFailed:
         return read_history_file(path, alone)
-
-
-def _joined(first: FileState, second: FileState) -> FileState:
-    """What two openings of one file say together: the second reading's problem, the first's check."""
-    return replace(
-        first,
-        problem=second.problem,
-        hot_journal=first.hot_journal or second.hot_journal,
-        longest_hold_s=max(first.longest_hold_s, second.longest_hold_s),
-    )
 
 
 # --- Questions -------------------------------------------------------------------------------------
@@ -441,6 +442,22 @@ def newest(path: str, count: int) -> tuple[HistoryRow, ...]:
         return tuple(map(HistoryRow._make, found))
 
     return _ask(path, body)
+
+
+def end_rows(path: str) -> tuple[tuple[int, Any], tuple[int, Any]] | None:
+    """(rowid, id) of the first and of the last row, None where there is no row. Raises CouldNotRead."""
+
+    def body(reading: Reading) -> tuple[tuple[Any, ...], ...]:
+        _row_sql(_require_history(reading))
+        reading.connection.text_factory = _lenient
+        ends = [
+            reading.all(f"SELECT rowid, id FROM history ORDER BY rowid {way} LIMIT 1")  # noqa: S608
+            for way in ("ASC", "DESC")
+        ]
+        return tuple(tuple(row) for rows in ends for row in rows)
+
+    found = _ask(path, body)
+    return (found[0], found[1]) if len(found) == 2 else None
 
 
 def event_counts(path: str) -> dict[str, int]:

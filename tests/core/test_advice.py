@@ -18,6 +18,7 @@ from mem0audit.core.advice import (
     dies_with_agent,
     keep_log_step,
     manual_snapshot_steps,
+    stop_command,
 )
 from mem0audit.core.model import Holder, Place
 
@@ -182,6 +183,22 @@ def test_order_is_memories_history_entities() -> None:
         "sqlite3 -readonly -cmd '.timeout 30000' /v/collection/mem0_entities/storage.sqlite "
         "\"VACUUM INTO '/to/qdrant/collection/mem0_entities/storage.sqlite'\"",
     )
+
+
+@pytest.mark.parametrize(
+    ("unit", "user", "container", "command"),
+    [
+        (None, False, None, "kill 812"),
+        ("agent.service", False, None, "systemctl stop agent.service"),
+        ("agent.service", True, None, "systemctl --user stop agent.service"),
+        ("my agent.service", False, None, "systemctl stop 'my agent.service'"),
+        (None, False, "mem0-api", "docker stop mem0-api"),
+        ("docker.service", False, "mem0-api", "docker stop mem0-api"),
+    ],
+)
+def test_stop_command(unit: str | None, user: bool, container: str | None, command: str) -> None:
+    holder = Holder(pid=812, command="python", how="lock", unit=unit, user_unit=user, container=container)
+    assert stop_command(holder) == command
 
 
 def place(path: str, **what: bool) -> Place:

@@ -36,8 +36,8 @@ D306 time-differs low
 D307 owner-differs high
 D308 unreachable-owner high
 D309 no-owner medium
-D310 changed-outside-mem0 high planned
-D311 rolled-back critical planned
+D310 changed-outside-mem0 high
+D311 rolled-back critical
 E501 orphan-entity high
 E502 dangling-link medium
 E503 foreign-link high
@@ -49,7 +49,7 @@ H404 unknown-event low
 H405 log-younger medium
 H406 mixed-offsets info
 H407 locked-log-gap low
-H408 log-rewritten high planned
+H408 log-rewritten high
 I201 not-a-history high
 I202 damaged-database critical
 I203 hot-journal high
@@ -96,7 +96,7 @@ T705 broken-supersession high planned
 T706 wide-gap medium planned
 """
 
-SNAPSHOT_COMMANDS = {"create", "list", "show", "verify", "keep", "expire"}
+SNAPSHOT_COMMANDS = {"create", "list", "show", "verify", "restore", "keep", "expire", "import", "diff"}
 COMMANDS = {"audit", "status", "explain", "show", "users", "log", "config", "demo", "snapshot", "schedule"}
 CODES = list(CATALOGUE)
 

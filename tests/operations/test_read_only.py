@@ -33,6 +33,8 @@ ORDINARY = (
 """Nobody, who may read everything: SQLite run by root gives `-wal` and `-shm` to the owner that they have, which
 moves their ctime; run by anyone else it does not."""
 
+LEDGER = r"\.local/state/mem0audit/[0-9a-f]{16}\.sqlite(-wal|-shm)?"
+
 Mark = tuple[int, ...]
 
 
@@ -128,7 +130,10 @@ class Install:
                 before, after = without_register(before), without_register(after)
             assert after == before, words
             assert list(self.temporary.iterdir()) == [], words
-            assert list(self.home.iterdir()) == [], words
+            # the ledger is ours: it lies outside of the install, and only an audit begins one
+            ours = {p.relative_to(self.home).as_posix() for p in self.home.rglob("*") if p.is_file()}
+            assert all(re.fullmatch(LEDGER, name) for name in ours), words
+            assert not ours or "audit" in given or words[0] == "audit", words
             loaded = re.findall(r"\|\s+(mem0|qdrant_client)(?:\.\S+)?$", got.err, re.MULTILINE)
             assert loaded == [], words
             assert "mem0audit.core" in got.err  # that imports are seen at all

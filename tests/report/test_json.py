@@ -41,6 +41,9 @@ KINDS = (
     "snapshot-plan",
     "import-plan",
     "diff",
+    "restore",
+    "restore-plan",
+    "discard",
 )
 SECRET = "SECRETCAROL likes \x1b[31m red \ud800"
 

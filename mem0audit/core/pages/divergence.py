@@ -206,15 +206,26 @@ RULES = (
         severity=Severity.HIGH,
         summary="A memory differs from what was sealed, and no history row since explains it: somebody changed "
         "it behind mem0's back.",
-        comes_about="A payload edited through Qdrant, a file edited by hand, a planted or removed point or row.",
-        looks_like="Text, owner or metadata are not those of the last seal, and the log is silent.",
+        comes_about="A payload edited through Qdrant, a file edited by hand, a planted or removed point, vectors "
+        "put back without their log. A write that was cut short between mem0's two stores looks the same, and D302, "
+        "D303 or D304 beside it say so.",
+        looks_like="Text, owner, metadata or times are not those of the last seal, or the point is new or gone, and "
+        "the log is silent: no ADD, UPDATE or DELETE of this memory since, or one that says something else.",
         to_do="\n".join(
             (
-                "There are no seals in this version. What shows without them: D304, D305, H401.",
-                commands("mem0audit audit --select D304,D305,H401"),
+                "Look at the memory in both stores, and ask who or what writes there beside the agent:",
+                commands("mem0audit show MEMORY_ID", "mem0audit status"),
+                "Right it through mem0 (update, delete), or let it stand with a reason, for exactly this; the reason "
+                "stays in the chain of seals:",
+                commands('mem0audit audit --seal --accept "moved alice by hand, ticket 12"'),
+                "Until then no new seal is made, not by `mem0audit snapshot create` either.",
             )
         ),
-        planned=True,
+        not_this="What a seal cannot see: a planted memory that has a well-formed ADD row of its own; metadata "
+        "changed in a memory that mem0 updated afterwards; vectors; anything from before the first seal. Who can "
+        "write to the ledger can forge a seal. Changes of times, agent and run without a row are mem0's own "
+        "in 1.0.9 to 1.0.11, and silent there.",
+        threshold="From 50 memories that differ in the same way on, one finding with their number.",
     ),
     Rule(
         code="D311",
@@ -222,10 +233,19 @@ RULES = (
         severity=Severity.CRITICAL,
         summary="Both stores are older than the last seal: what was remembered since is gone, and what was "
         "deleted since is back.",
-        comes_about="Both were restored from a copy, or the machine was set back.",
-        looks_like="The newest rows and points that were sealed are not there.",
-        to_do="There are no seals in this version. Compare the newest changes with what you know:\n"
-        + commands("mem0audit log -n 20"),
-        planned=True,
+        comes_about="Both were put back from a copy, or the machine was set back to an older state.",
+        looks_like="The log ends before the last sealed row and is as sealed up to there, and memories are not those "
+        "of the seal.",
+        to_do="\n".join(
+            (
+                "What was remembered since is in no store any more, and what was deleted since is back. See where the "
+                "log ends now, and who put a copy back:",
+                commands("mem0audit log -n 20"),
+                "If it was meant, begin again from there, with a reason:",
+                commands('mem0audit audit --seal --accept "put back the copy of 2 May"'),
+            )
+        ),
+        not_this="Only the log is shorter: H408. Only the vectors are older: D302, D301, D304, and D310. Neither "
+        "store has anything of the seal: mem0 was reset, which is told under what happened.",
     ),
 )

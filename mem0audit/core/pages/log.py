@@ -124,9 +124,19 @@ RULES = (
         summary="Rows that were sealed have changed or gone: the past of the log was rewritten.",
         comes_about="Somebody edited history.db, or an older log was put in its place. What mem0's own "
         "migrations change is known and no finding.",
-        looks_like="The digest of the rows up to the last seal is another one.",
-        to_do="There are no seals in this version. What shows without them: a chain that does not fit.\n"
-        + commands("mem0audit audit --select H401,H402,H403"),
-        planned=True,
+        looks_like="A row up to the last seal has other columns, is gone, or stands where none was.",
+        to_do="\n".join(
+            (
+                "The log no longer tells what happened. Keep a copy of history.db as it is, see what the log says of "
+                "the memory, and what its chain lacks:",
+                commands("mem0audit show MEMORY_ID", "mem0audit audit --select H401,H402,H403"),
+                "Snapshots from before hold the rows as they were. If the change was meant, let it stand with a "
+                "reason:",
+                commands('mem0audit audit --seal --accept "emptied the texts of carol"'),
+            )
+        ),
+        not_this="The log ends earlier and the memories are older too: D311. Nothing of the log nor of the memories is "
+        "left: mem0 was reset. What a seal cannot see: rows forged after it in the form that mem0 gives them.",
+        threshold="Up to 50 rows are named one by one.",
     ),
 )

@@ -172,8 +172,9 @@ RULES = (
             (
                 "Before you conclude that it is lost, look where the agent really keeps it:",
                 commands("mem0audit status", "sudo mem0audit status"),
-                "If it is nowhere: restore the newest copy of both stores, with the agent stopped. Without a "
-                "copy the texts are in the log still. Keep a copy of it before the agent starts again:",
+                "If it is nowhere: restore the newest copy of both stores, with the agent stopped "
+                "(`mem0audit snapshot restore NAME --in-place`). Without a copy the texts are in the log still. "
+                "Keep a copy of it before the agent starts again:",
                 commands(
                     "sqlite3 -readonly -cmd '.timeout 30000' ~/.mem0/history.db "
                     "\"VACUUM INTO '/srv/backup/history.db'\"",

@@ -90,9 +90,19 @@ RULES = (
         name="interrupted-operation",
         severity=Severity.HIGH,
         summary="A restore or a move was cut off before it was finished.",
-        comes_about="A crash or a full disk while the stores were exchanged.",
-        looks_like="An intent file beside the stores.",
-        to_do="This version restores and moves nothing, so no such file is its own.",
+        comes_about="A kill, a crash or a power cut while the stores were exchanged.",
+        looks_like="A hidden folder .history.db.mem0audit-restoring or .qdrant.mem0audit-restoring beside the "
+        "stores (in the folder, where that is a mount point), with intent.json in it. One store may be the "
+        "restored one and the other still the old one.",
+        to_do="\n".join(
+            (
+                "Keep the agent stopped. This says how far it came, and then finishes it or takes it back:",
+                commands(
+                    "mem0audit snapshot restore --in-place --dry-run", "mem0audit snapshot restore --in-place"
+                ),
+                "Nothing that was there is lost: it is in that folder, or beside the stores under a dated name.",
+            )
+        ),
         planned=True,
     ),
     Rule(

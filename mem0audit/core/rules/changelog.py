@@ -9,13 +9,16 @@ from math import isnan
 
 from mem0audit.core.model import NotChecked
 from mem0audit.core.reading import Reading
-from mem0audit.core.rules.verdict import RuleFunction, Verdict, finding
+from mem0audit.core.rules.verdict import RuleFunction, Verdict, beside_the_seal, finding
+from mem0audit.core.seal import SealCheck
 from mem0audit.core.timeline import RowFault, Timeline
 from mem0audit.core.times import instant, shown
 
 YOUNG_LOG_POINTS = 10
 YOUNG_LOG_SHARE = 0.9
 GAP_POINTS = 3
+MANY_ROWS = 50
+"""So many rewritten rows are named one by one."""
 
 
 _Judge = Callable[[Reading, Timeline], Iterable[Verdict]]
@@ -141,6 +144,43 @@ def locked_log_gap(r: Reading, log: Timeline) -> Iterable[Verdict]:
         start = i
 
 
+@beside_the_seal("H408")
+def log_rewritten(r: Reading, check: SealCheck) -> Iterable[Verdict]:
+    """H408: rows up to the last seal are not those that were sealed."""
+    if check.rolled_back or check.reset:
+        return  # D311, and an incident
+    sealed = {"sealed": shown(check.seal.at), "rows sealed": check.seal.rows}
+    for row in check.rows[:MANY_ROWS]:
+        yield finding(
+            "H408",
+            {
+                **sealed,
+                "log row": row.rowid,
+                "why": f"{row.what} since" if row.what == "changed" else row.what,
+            },
+            memory_id=row.memory_id,
+            path=r.history_path,
+        )
+    if len(check.rows) > MANY_ROWS:
+        yield finding(
+            "H408",
+            {**sealed, "why": f"{len(check.rows) - MANY_ROWS:,} more rows changed or put between"},
+            path=r.history_path,
+            subject="more rows",
+        )
+    if check.rows_gone:
+        yield finding(
+            "H408",
+            {
+                **sealed,
+                "why": f"{check.rows_gone:,} sealed rows are gone",
+                "the first of them": check.first_gone,
+            },
+            path=r.history_path,
+            subject="rows gone",
+        )
+
+
 RULES: dict[str, RuleFunction] = {
     "H401": broken_chain,
     "H402": event_without_add,
@@ -149,4 +189,5 @@ RULES: dict[str, RuleFunction] = {
     "H405": log_younger,
     "H406": mixed_offsets,
     "H407": locked_log_gap,
+    "H408": log_rewritten,
 }

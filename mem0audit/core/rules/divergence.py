@@ -21,9 +21,10 @@ from mem0audit.core.points import (
 )
 from mem0audit.core.reading import Memories, Reading
 from mem0audit.core.reconcile import Comparison
-from mem0audit.core.rules.verdict import RuleFunction, Verdict, finding
+from mem0audit.core.rules.verdict import RuleFunction, Verdict, beside_the_seal, finding
+from mem0audit.core.seal import PointDifference, SealCheck
 from mem0audit.core.timeline import ADD, Timeline
-from mem0audit.core.times import instant
+from mem0audit.core.times import instant, shown
 
 MANY_LOST = 10
 """From this many lost memories on, one loss is likelier than as many interrupted writes."""
@@ -324,6 +325,59 @@ def no_owner(r: Reading) -> Iterable[Verdict]:
             )
 
 
+MANY_CHANGED = 50
+"""From this many on, memories that differ from the seal in the same way are one finding with their number."""
+
+_SINCE_THE_SEAL = {
+    "changed": "not as it was sealed, and no row since explains it",
+    "planted": "not there when it was sealed, and no ADD row since",
+    "removed": "there when it was sealed, and no DELETE row since",
+}
+
+
+@beside_the_seal("D310")
+def changed_outside_mem0(r: Reading, check: SealCheck) -> Iterable[Verdict]:
+    """D310: not as it was sealed, and no history row since explains it."""
+    if check.rolled_back:
+        return  # D311 says it
+    path = r.configured.info.path if r.configured is not None else r.vectors_path
+    alike: dict[tuple[str, tuple[str, ...]], list[PointDifference]] = defaultdict(list)
+    for point in check.points:
+        alike[(point.what, point.parts)].append(point)
+    for (what, parts), points in alike.items():
+        evidence = {"sealed": shown(check.seal.at), "since then": _SINCE_THE_SEAL[what]}
+        if parts:
+            evidence["differs in"] = ", ".join(parts)
+        if len(points) >= MANY_CHANGED:
+            evidence = {"memories": f"{len(points):,}", **evidence, "one of them": points[0].memory_id}
+            yield finding("D310", evidence, path=path, subject=" ".join((what, *parts)))
+            continue
+        for point in points:
+            yield finding(
+                "D310",
+                {**evidence, "point row": point.rowid},
+                memory_id=point.memory_id,
+                path=path,
+                subject=what,
+            )
+
+
+@beside_the_seal("D311")
+def rolled_back(r: Reading, check: SealCheck) -> Iterable[Verdict]:
+    """D311: both stores are older than the last seal."""
+    if check.rolled_back:
+        yield finding(
+            "D311",
+            {
+                "sealed": shown(check.seal.at),
+                "sealed rows that are gone": check.rows_gone,
+                "the log ends after sealed row": (check.first_gone or 1) - 1,
+                "memories that are not as sealed": len(check.points),
+            },
+            path=r.vectors_path,
+        )
+
+
 RULES: dict[str, RuleFunction] = {
     "D301": resurrected_memory,
     "D302": lost_memory,
@@ -334,6 +388,8 @@ RULES: dict[str, RuleFunction] = {
     "D307": owner_differs,
     "D308": unreachable_owner,
     "D309": no_owner,
+    "D310": changed_outside_mem0,
+    "D311": rolled_back,
 }
 
 PASSING = ("D", "E")

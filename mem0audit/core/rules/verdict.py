@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
 from typing import Any
 
 from mem0audit.core.catalogue import CATALOGUE
 from mem0audit.core.model import Finding, NotChecked
 from mem0audit.core.points import clipped
 from mem0audit.core.reading import Reading
+from mem0audit.core.seal import SealCheck
 
 Verdict = Finding | NotChecked
 RuleFunction = Callable[[Reading], Iterable[Verdict]]
@@ -27,6 +29,24 @@ def _shown(value: Any) -> str | int | float | bool | None:
     if isinstance(value, int) and abs(value) < 1 << 63:
         return value
     return clipped(value, LONGEST)
+
+
+def beside_the_seal(code: str) -> Callable[[Callable[[Reading, SealCheck], Iterable[Verdict]]], RuleFunction]:
+    """A rule that compares with the last seal; where there is none or a store was not read whole it says so itself."""
+
+    def rule_of(judge: Callable[[Reading, SealCheck], Iterable[Verdict]]) -> RuleFunction:
+        @wraps(judge)
+        def rule(r: Reading) -> Iterable[Verdict]:
+            if isinstance(r.last_seal, NotChecked):
+                return [NotChecked(code, r.last_seal.why, r.last_seal.gap)]
+            if r.seal_check is not None:
+                return judge(r, r.seal_check)
+            missing = "the log" if not r.history_readable else "the vector store"
+            return [NotChecked(code, f"{missing} could not be read whole")]
+
+        return rule
+
+    return rule_of
 
 
 def finding(

@@ -1,0 +1,64 @@
+"""Remove what restores put aside: an act of its own, and only what is recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mem0audit.core.errors import CouldNotRead, Failed, Refused
+from mem0audit.core.model import Install
+from mem0audit.core.restore import DiscardPlan, same
+from mem0audit.install.host import Host
+from mem0audit.install.places import look_at
+from mem0audit.install.processes import holders
+from mem0audit.operations.interrupted import interrupted, read_record, record_path, words
+from mem0audit.operations.targets import how_to_stop, named, only_linux, targets_of
+from mem0audit.stores import exchange
+
+
+def plan_discard(install: Install, host: Host) -> DiscardPlan:
+    """What `--discard-replaced` would remove: only what is recorded as put aside by a restore of this install, and
+    is still the same. Changes nothing. Raises Refused, CouldNotRead where there is nothing."""
+    only_linux()
+    history, vectors = targets_of(install, None, host)
+    found = interrupted(install, host)
+    if found is not None:
+        raise Refused(
+            f"a restore was cut off here ({found.folder}): nothing is discarded before it is settled",
+            "mem0audit snapshot restore --in-place",
+        )
+    path = record_path(history.real)
+    try:
+        folders = {str(Path(history.real).parent), str(Path(vectors.real).parent), vectors.real}
+        kept = [
+            one
+            for one in read_record(path)
+            if str(Path(one.path).parent) in folders and same(exchange.identity_of(one.path), one.identity)
+        ]
+    except OSError as error:
+        raise CouldNotRead(f"{path}: {words(error)}") from None
+    if not kept:
+        raise CouldNotRead(
+            f"{history.path}: no restore of this install put anything aside that is still there"
+        )
+    look = holders([one.path for one in kept], host)
+    if look.holders:
+        raise Refused(
+            f"{look.holders[0].paths[0]} is in use by {named(look.holders[0])}",
+            how_to_stop(look.holders, [one.path for one in kept], host),
+        )
+    sizes = tuple(look_at(one.path, host).size_bytes or 0 for one in kept)
+    return DiscardPlan(str(path), tuple(kept), sizes)
+
+
+def apply_discard(plan: DiscardPlan) -> tuple[str, ...]:
+    """Removes what was planned, then the record; the paths. Raises Failed (what is left stays recorded)."""
+    removed = []
+    try:
+        for one in plan.kept:
+            if same(exchange.identity_of(one.path), one.identity):
+                exchange.discard(Path(one.path), sides=not one.path.endswith(exchange.SIDES))
+                removed.append(one.path)
+        exchange.remove_record(Path(plan.record))
+    except OSError as error:
+        raise Failed(f"{words(error)}; {len(removed)} removed", "the same command removes the rest") from None
+    return tuple(removed)

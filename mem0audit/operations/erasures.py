@@ -1,0 +1,90 @@
+"""The record of erasures, from the ledger and from beside the snapshots."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from mem0audit.core.erasures import (
+    RECORD,
+    Erasure,
+    ErasureRecord,
+    NotARecord,
+    erasures_text,
+    joined,
+    parse_erasures,
+)
+from mem0audit.core.model import Install, NotChecked
+from mem0audit.install.host import Host
+from mem0audit.operations import ledger as ledgers
+from mem0audit.stores import files, snapshots
+from mem0audit.stores.ledger import CannotUse
+
+MISSING: Final = "is not there"
+
+
+def erasures_on_record(
+    install: Install, snapshots_folder: str | None, host: Host, *, ledger: bool = True
+) -> ErasureRecord:
+    """Every erasure that is on record for an install, in its ledger and beside its snapshots.
+
+    `snapshots_folder` is the folder that the snapshot lies in; None where there is none. Raises nothing: a place that
+    is missing or damaged is in `not_read`, with why. Where `known` is False no record could be read at all.
+    """
+    found: list[tuple[Erasure, ...]] = []
+    read: list[str] = []
+    not_read: list[NotChecked] = []
+    with ledgers.opened(install, host, wanted=ledger) as book:
+        if isinstance(book, NotChecked):
+            not_read.append(book)
+        elif book is None:
+            not_read.append(NotChecked("ledger", "none is kept of this install yet", gap=False))
+        else:
+            try:
+                found.append(book.erasures())
+                read.append(str(book.path))
+            except CannotUse as error:
+                not_read.append(ledgers.unusable(book.path, error))
+    if snapshots_folder is not None:
+        path = str(Path(snapshots_folder, RECORD))
+        beside = _beside(Path(snapshots_folder))
+        if isinstance(beside, NotChecked):
+            not_read.append(beside)
+        else:
+            found.append(beside)
+            read.append(path)
+    return ErasureRecord(joined(*found), tuple(read), tuple(not_read))
+
+
+def _beside(folder: Path) -> tuple[Erasure, ...] | NotChecked:
+    """The record beside the snapshots."""
+    path = folder / RECORD
+    try:
+        return parse_erasures(snapshots.small_file(path))
+    except FileNotFoundError:
+        why = MISSING
+    except OSError as error:
+        why = (error.strerror or "cannot be read").lower()
+    except (ValueError, NotARecord) as error:
+        why = str(error)
+    return NotChecked(str(path), why)
+
+
+def keep_beside(folder: Path, record: ErasureRecord) -> str | None:
+    """Sees that a locked snapshot folder holds a record of these erasures and of those it knew; why not, or None.
+
+    A record that is damaged is left as it is: it may be the only one, and a person can still read it. None is begun
+    where the ledger is damaged: it would say that there were no erasures. Raises OSError where it cannot be written.
+    """
+    there = _beside(folder)
+    known: tuple[Erasure, ...] = ()
+    if not isinstance(there, NotChecked):
+        known = there
+    elif there.why != MISSING:
+        return f"{there.what} {there.why}: it is left as it is, and a restore cannot go by it"
+    elif damaged := [n for n in record.not_read if n.gap]:
+        return f"no record of erasures is begun in {folder}: the ledger {damaged[0].why}"
+    wanted = joined(record.erasures, known)
+    if isinstance(there, NotChecked) or set(known) != set(wanted):
+        files.keep_beside_snapshots(folder, RECORD, erasures_text(wanted).encode("ascii"))
+    return None

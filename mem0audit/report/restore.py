@@ -1,0 +1,193 @@
+"""What `snapshot restore` prints, for people and for machines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mem0audit.core.restore import DiscardPlan, Interrupted, Restored, RestorePlan
+from mem0audit.core.snapshot import Manifest
+from mem0audit.report.escape import escape, shell_word
+from mem0audit.report.json import dump, install
+from mem0audit.report.screen import Screen, table
+from mem0audit.report.snapshots import holds
+from mem0audit.report.words import plural, size
+
+_COURSES = {
+    "clean": "it had exchanged nothing: what it left is cleared away",
+    "finish": "it is finished",
+    "back": "it is taken back",
+    "stuck": "it cannot be told how far it came",
+}
+
+
+def restore_plan_text(plan: RestorePlan, screen: Screen) -> str:
+    """What a restore would do."""
+    name = plan.manifest.name
+    if plan.to is not None:
+        lines = screen.wrap(f"This would restore {name} into {plan.to}, and has changed nothing.")
+    else:
+        lines = screen.wrap(f"This would restore {name} in place, and has changed nothing:")
+        lines += table(
+            [
+                [escape(t.path), "exchanged, the old one is put aside" if t.exists else "not there: made"]
+                for t in plan.targets
+            ],
+            indent=1,
+        )
+    lines += _about(plan.manifest, screen)
+    if plan.interrupted is not None:
+        lines += _interrupted(plan.interrupted, screen, "first")
+    if plan.unseen is not None:
+        lines += screen.wrap(
+            f"No process is seen with it open, but {plan.unseen}: the lock that the agent takes decides."
+        )
+    lines += _warnings((*plan.warnings, *_without_record(plan)), screen)
+    return "\n".join(lines) + "\n"
+
+
+def restore_question(plan: RestorePlan) -> str:
+    """What is asked before a restore in place."""
+    return f"Put {plan.manifest.name} in place of both stores?"
+
+
+def _without_record(plan: RestorePlan) -> tuple[str, ...]:
+    if not plan.not_read:
+        return ()
+    return (f"It is not known whether somebody was erased since: {'; '.join(plan.not_read)}.",)
+
+
+def _about(manifest: Manifest, screen: Screen) -> list[str]:
+    wrote = [f"{key} {manifest.versions.get(key) or 'not known'}" for key in ("mem0ai", "qdrant-client")]
+    return screen.wrap(
+        f"{holds(manifest)}, as of {manifest.created_at}, from {manifest.hostname}. Written by {', '.join(wrote)}."
+    )
+
+
+def _interrupted(found: Interrupted, screen: Screen, when: str) -> list[str]:
+    of = f" of {found.snapshot}" if found.snapshot is not None else ""
+    why = f" ({found.problem})" if found.problem is not None else ""
+    return screen.wrap(f"A restore{of} was cut off here; {when}: {_COURSES[found.course]}{why}.")
+
+
+def _warnings(said: tuple[str, ...], screen: Screen) -> list[str]:
+    return [line for one in said for line in screen.wrap(one, hanging=2)]
+
+
+def restored_text(done: Restored, plan: RestorePlan, screen: Screen) -> str:
+    """What a restore did: where both stores are, what was replaced, and the lines to go on with."""
+    lines = []
+    if done.settled is not None:
+        lines += _interrupted(done.settled, screen, "this run found it")
+    where = "in place" if done.in_place else "into a new folder"
+    verb = "Finished the restore of" if done.resumed else "Restored"
+    lines += screen.wrap(f"{verb} {done.manifest.name} {where}.")
+    lines += table([["history", escape(done.history)], ["vectors", escape(done.vectors)]], indent=1)
+    lines += _about(done.manifest, screen)
+    if done.not_audited is not None:
+        lines += screen.wrap(f"Not compared with the snapshot again: {done.not_audited}.")
+    else:
+        lines += ["Audited: the same memories, changes and findings as when it was taken."]
+    lines += _warnings((*done.warnings, *_without_record(plan)), screen)
+    if done.replaced:
+        lines += [f"Put aside, until you discard {'it' if len(done.replaced) == 1 else 'them'}:"]
+        lines += [f"  {escape(path)}" for path in done.replaced]
+    if not done.in_place:
+        words = f"--history {shell_word(done.history)} --qdrant-path {shell_word(done.vectors)}"
+        return "\n".join([*lines, f"Look at it:   {screen.program} audit {words}"]) + "\n"
+    lines += [f"Look at it, then start the agent:   {screen.command('audit')}"]
+    if done.replaced:
+        discard = screen.command("snapshot restore", "--discard-replaced")
+        lines += [f"When all is well:   {discard}"]
+    return "\n".join(lines) + "\n"
+
+
+def discard_plan_text(plan: DiscardPlan, screen: Screen) -> str:
+    """What would be removed for good."""
+    lines = [f"Put aside by restores, {size(sum(plan.sizes))}:"]
+    rows = [[escape(one.path), size(s)] for one, s in zip(plan.kept, plan.sizes, strict=True)]
+    return "\n".join([*lines, *table(rows, indent=1, right=(1,))]) + "\n"
+
+
+def discarded_text(removed: tuple[str, ...], screen: Screen) -> str:
+    """What was removed."""
+    return (
+        "\n".join(screen.wrap(f"Removed {plural(len(removed), 'file or folder', 'files and folders')}."))
+        + "\n"
+    )
+
+
+# --- For machines ---------------------------------------------------------------------------------
+
+
+def restore_plan_json(plan: RestorePlan) -> str:
+    """What a restore would do."""
+    return dump(
+        "restore-plan",
+        {
+            "snapshot": plan.snapshot,
+            "name": plan.manifest.name,
+            "to": plan.to,
+            "install": None if plan.install is None else install(plan.install),
+            "targets": [
+                {"half": t.half, "path": t.path, "exists": t.exists, "filesystem": t.filesystem, "way": t.way}
+                for t in plan.targets
+            ],
+            "size_bytes": plan.manifest.size_bytes,
+            "versions": dict(plan.manifest.versions),
+            "counts": dict(plan.manifest.counts),
+            "warnings": list(plan.warnings),
+            "records_not_read": list(plan.not_read),
+            "unseen": plan.unseen,
+            "interrupted": _interrupted_json(plan.interrupted),
+        },
+    )
+
+
+def restored_json(done: Restored, plan: RestorePlan) -> str:
+    """What a restore did."""
+    return dump(
+        "restore",
+        {
+            "snapshot": done.snapshot,
+            "name": done.manifest.name,
+            "in_place": done.in_place,
+            "history": done.history,
+            "vectors": done.vectors,
+            "replaced": list(done.replaced),
+            "versions": dict(done.manifest.versions),
+            "counts": dict(done.manifest.counts),
+            "warnings": list(done.warnings),
+            "records_not_read": list(plan.not_read),
+            "interrupted": _interrupted_json(done.settled),
+            "resumed": done.resumed,
+            "not_audited": done.not_audited,
+            "seconds": round(done.seconds, 3),
+        },
+    )
+
+
+def _interrupted_json(found: Interrupted | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        "folder": found.folder,
+        "snapshot": found.snapshot,
+        "started_at": found.started_at,
+        "course": found.course,
+        "places": [{"path": path, "state": state} for path, state in found.places],
+        "problem": found.problem,
+    }
+
+
+def discard_json(plan: DiscardPlan, *, removed: bool) -> str:
+    """What was put aside by restores, and whether it was removed now."""
+    return dump(
+        "discard",
+        {
+            "removed": removed,
+            "replaced": [
+                {"path": one.path, "size_bytes": s, "snapshot": one.snapshot, "restored_at": one.at}
+                for one, s in zip(plan.kept, plan.sizes, strict=True)
+            ],
+        },
+    )

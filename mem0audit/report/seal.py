@@ -1,0 +1,30 @@
+"""What came of sealing, in a line or two."""
+
+from __future__ import annotations
+
+from mem0audit.core.model import SealOutcome
+from mem0audit.core.times import shown
+from mem0audit.report.screen import Screen
+from mem0audit.report.words import memories, plural
+
+
+def seal_lines(outcome: SealOutcome, screen: Screen) -> list[str]:
+    """Sealed, unchanged, or why not; what a new seal lets stand."""
+    if outcome.unchanged:
+        since = f"seal {outcome.number} of {shown(outcome.at or 0)}"
+        return screen.wrap(f"Sealed before: both stores are as {since} has them.")
+    if not outcome.extended:
+        return screen.wrap(f"NOT SEALED: {outcome.why}.")
+    said = (
+        f"Sealed: seal {outcome.number}, {memories(outcome.memories)} and {plural(outcome.rows, 'change')}."
+    )
+    if outcome.accepted:
+        few = ", ".join(outcome.accepted[:3])
+        more = f" and {len(outcome.accepted) - 3:,} more" if len(outcome.accepted) > 3 else ""
+        said += f" It lets stand: {few}{more}."
+    return screen.wrap(said)
+
+
+def says_something(outcome: SealOutcome | None) -> bool:
+    """Whether it is worth a line to somebody who wants to hear of trouble only."""
+    return outcome is not None and not outcome.extended and not outcome.unchanged

@@ -1,0 +1,543 @@
+"""The ledger: one small SQLite file an install, outside of it, for what mem0 does not record.
+
+It is in write-ahead mode, enforces its foreign keys on every connection, and never holds a memory's text: owners of
+every memory id ever seen, seals (digests), erasures (salted digests), and the folders that snapshots went to.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final
+
+from mem0audit.core.erasures import Erasure
+from mem0audit.core.model import NotChecked
+from mem0audit.core.points import Owner, clipped
+from mem0audit.core.seal import NO_SEAL, ROW_BYTES, LastSeal, Seal, State, chain_problem
+from mem0audit.stores import files
+
+BUSY_S: Final = 5.0
+"""How long a run waits for another one that writes."""
+LONGEST: Final = 1_000
+"""Characters of an owner's id that are kept: in a store it can be anything."""
+CHUNK_ROWS: Final = 50_000
+
+_NAME: Final = re.compile(r"[0-9a-f]{16}(-\d{1,4})?\.sqlite", re.ASCII)
+
+STEPS: Final[tuple[tuple[str, ...], ...]] = (
+    (
+        "CREATE TABLE install (one INTEGER PRIMARY KEY CHECK (one = 1), history TEXT NOT NULL, vectors TEXT NOT NULL,"
+        " first_row TEXT, key BLOB NOT NULL)",
+        "CREATE TABLE scopes (id INTEGER PRIMARY KEY, user_id TEXT NOT NULL, agent_id TEXT NOT NULL,"
+        " run_id TEXT NOT NULL, UNIQUE (user_id, agent_id, run_id))",
+        "CREATE TABLE owners (memory_id TEXT PRIMARY KEY, scope INTEGER NOT NULL REFERENCES scopes (id),"
+        " seen_at REAL NOT NULL) WITHOUT ROWID",
+        "CREATE TABLE marks (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID",
+        "CREATE TABLE erasures (salt TEXT PRIMARY KEY, at REAL NOT NULL, scope TEXT NOT NULL) WITHOUT ROWID",
+        "CREATE TABLE erased_ids (salt TEXT NOT NULL REFERENCES erasures (salt) ON DELETE CASCADE, digest TEXT NOT"
+        " NULL, PRIMARY KEY (salt, digest)) WITHOUT ROWID",
+        "CREATE TABLE folders (path TEXT PRIMARY KEY, used_at REAL NOT NULL) WITHOUT ROWID",
+    ),
+    (
+        "CREATE TABLE seals (number INTEGER PRIMARY KEY, at REAL NOT NULL, kind TEXT NOT NULL, mem0 TEXT, schema TEXT,"
+        " rows INTEGER NOT NULL, last_row TEXT, memories INTEGER NOT NULL, accepted TEXT NOT NULL, reason TEXT,"
+        " state BLOB NOT NULL, previous BLOB NOT NULL)",
+        "CREATE TABLE sealed_rows (first INTEGER PRIMARY KEY, digests BLOB NOT NULL)",
+        "CREATE TABLE sealed_memories (memory_id TEXT PRIMARY KEY, parts BLOB NOT NULL) WITHOUT ROWID",
+    ),
+)
+"""The schema, a step a version: a file of version N has the first N steps. Steps are only ever added."""
+
+
+class CannotUse(Exception):
+    """Why a ledger cannot be used: one line. `damaged` where there is one and it does not read."""
+
+    def __init__(self, why: str, damaged: bool = False) -> None:
+        super().__init__(why)
+        self.why = why
+        self.damaged = damaged
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What tells an install from others: where its stores lie (no symlinks left), and the id of its log's first row.
+
+    `first_row` is None where the log is empty, missing or not looked at.
+    """
+
+    history: str
+    vectors: str
+    first_row: str | None
+
+
+@dataclass(frozen=True)
+class _Known:
+    path: Path
+    identity: Identity
+
+
+def connect(path: Path, *, write: bool = True) -> sqlite3.Connection:
+    """A connection with foreign keys enforced. Raises sqlite3.Error."""
+    uri = f"{path.absolute().as_uri()}?mode={'rw' if write else 'ro'}"
+    connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_S)
+    try:
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA trusted_schema = 0")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def why_not(error: Exception) -> CannotUse:
+    """An error of SQLite or of the system as one line."""
+    if isinstance(error, OSError):
+        return CannotUse((error.strerror or "cannot be used").lower())
+    text = str(error)
+    if "locked" in text or "busy" in text:
+        return CannotUse("another mem0audit is writing to it")
+    if "readonly" in text or "unable to open" in text:
+        return CannotUse("cannot be written to")
+    if "full" in text:
+        return CannotUse("no space is left for it")
+    return CannotUse("is damaged", damaged=True)
+
+
+# --- Which file -------------------------------------------------------------------------------------
+
+
+def find(folder: Path, wanted: Identity, still_there: Callable[[Identity], bool]) -> Path | None:
+    """The ledger of an install; None where it has none yet. Raises CannotUse.
+
+    First the one with these paths and this first row; then one with this first row whose install is no longer where it
+    was (it was moved: `still_there` says so); then the one with these paths, whatever its first row (the log was reset,
+    lost, or put in the place of another). A copy of an install that is still there is another install.
+    """
+    known = _known(folder)
+    by_paths = [k for k in known if _paths(k.identity) == _paths(wanted)]
+    by_row = [k for k in known if wanted.first_row is not None and k.identity.first_row == wanted.first_row]
+    for one in by_paths:
+        if one in by_row or wanted.first_row is None or one.identity.first_row is None:
+            return one.path
+    for one in by_row:
+        if not still_there(one.identity):
+            return one.path
+    if by_paths:
+        return by_paths[0].path
+    # one that does not read is known by its name: better said than done without
+    named = folder / f"{_name(wanted)}.sqlite"
+    return named if os.path.lexists(named) and named not in [k.path for k in known] else None
+
+
+def _name(identity: Identity) -> str:
+    line = f"{identity.history}\0{identity.vectors}".encode("utf-8", "surrogatepass")
+    return blake2b(line, digest_size=8).hexdigest()
+
+
+def _paths(identity: Identity) -> tuple[str, str]:
+    return identity.history, identity.vectors
+
+
+def _known(folder: Path) -> list[_Known]:
+    try:
+        names = sorted(entry.name for entry in os.scandir(folder) if _NAME.fullmatch(entry.name))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise why_not(error) from None
+    found = []
+    for name in names:
+        with suppress(sqlite3.Error), closing(connect(folder / name)) as connection:
+            row = connection.execute("SELECT history, vectors, first_row FROM install").fetchone()
+            if row is not None:
+                history, vectors, first_row = row
+                identity = Identity(_untext(history), _untext(vectors), _unoptional(first_row))
+                found.append(_Known(folder / name, identity))
+    return found
+
+
+def new_path(folder: Path, identity: Identity) -> Path:
+    """Where the ledger of an install that has none is made: named after its paths, so that two runs make one."""
+    name = _name(identity)
+    taken = {k.path.name for k in _known(folder) if _paths(k.identity) != _paths(identity)}
+    number = 1
+    while (named := f"{name}.sqlite" if number == 1 else f"{name}-{number}.sqlite") in taken:
+        number += 1
+    return folder / named
+
+
+# --- Opening ----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def opened(path: Path, identity: Identity, *, make: bool = False) -> Iterator[Ledger]:
+    """The ledger at a path, its schema brought up to date; made (0600, its folder 0700) where `make` and it is not
+    there. Raises CannotUse."""
+    try:
+        if make:
+            files.make_folders(path.parent)
+            with suppress(FileExistsError):
+                files.write_new(path, b"")  # SQLite would make it 0644
+        connection = connect(path)
+    except (OSError, sqlite3.Error) as error:
+        raise why_not(error) from None
+    try:
+        try:
+            migrate(connection)
+            ledger = Ledger(path, connection)
+            ledger.be(identity)
+        except sqlite3.Error as error:
+            raise why_not(error) from None
+        yield ledger
+    finally:
+        connection.close()
+
+
+def migrate(connection: sqlite3.Connection, steps: Sequence[Sequence[str]] = STEPS) -> None:
+    """Brings the schema up to date, a transaction a step: killed in between, the next run goes on from there.
+
+    Raises CannotUse where a newer mem0audit wrote the file; sqlite3.Error.
+    """
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version > len(steps):
+        raise CannotUse(
+            f"was written by a newer mem0audit (schema {version}; this one knows {len(steps)})", damaged=True
+        )
+    if version == len(steps):
+        return
+    if version == 0:
+        _write_ahead(connection)
+    for number, statements in enumerate(steps, 1):
+        with _transaction(connection):
+            # another run may have been here since
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if version < number:
+                for statement in statements:
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {number}")
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Switches the mode, for which SQLite does not wait by itself: another run may be switching it too."""
+    end = time.monotonic() + BUSY_S
+    while not _switched(connection, time.monotonic() > end):
+        time.sleep(0.02)
+
+
+def _switched(connection: sqlite3.Connection, is_last_try: bool) -> bool:
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+    except sqlite3.OperationalError as error:
+        if "locked" not in str(error) or is_last_try:
+            raise
+        return False
+    return True
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _columns(identity: Identity) -> tuple[str | bytes, str | bytes, str | bytes | None]:
+    return _text(identity.history), _text(identity.vectors), _optional(identity.first_row)
+
+
+class Ledger:
+    """An open ledger. Every method raises CannotUse where the file cannot be read or written."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self.path = path
+        self._connection = connection
+        self._key = b""
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with _transaction(self._connection):
+                yield self._connection
+        except (sqlite3.Error, OSError) as error:
+            raise why_not(error) from None
+
+    def _all(self, sql: str, args: Sequence[Any] = ()) -> list[Any]:
+        try:
+            return self._connection.execute(sql, args).fetchall()
+        except sqlite3.Error as error:
+            raise why_not(error) from None
+
+    def be(self, identity: Identity) -> None:
+        """Remembers which install this is, and where it lies now."""
+        rows = self._all("SELECT history, vectors, first_row, key FROM install")
+        if not rows:
+            with self._writing() as db:
+                db.execute(
+                    "INSERT INTO install VALUES (1, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                    (*_columns(identity), os.urandom(32)),
+                )
+            rows = self._all("SELECT history, vectors, first_row, key FROM install")
+        *there, self._key = rows[0]
+        history, vectors, first_row = _columns(identity)
+        # where the log is empty or not looked at, the row that was known stays known
+        wanted = [history, vectors, there[2] if first_row is None else first_row]
+        if there != wanted:
+            with self._writing() as db:
+                db.execute("UPDATE install SET history = ?, vectors = ?, first_row = ?", wanted)
+
+    @property
+    def key(self) -> bytes:
+        """What the digests of this install's seals are keyed with (32 bytes)."""
+        return self._key
+
+    # -- owners --
+
+    def note_owners(self, owners: Mapping[str, Owner], now: float) -> int:
+        """Remembers the owner of each memory as seen now; how many were new or different.
+
+        What it was told last is recognised as a whole and costs no look at each. `now` is in seconds since 1970.
+        """
+        numbers: dict[Owner, int] = {}
+        spelled: list[tuple[str, str, str]] = []
+        of: dict[str, int] = {}
+        for memory_id, owner in owners.items():
+            try:
+                number = numbers.get(owner, -1)
+                if number < 0:
+                    number = numbers[owner] = len(spelled)
+                    spelled.append(_spelled(owner))
+            except TypeError:  # a list or a dict as an id
+                number = len(spelled)
+                spelled.append(_spelled(owner))
+            of[memory_id] = number
+        mark = _mark(of, spelled)
+        if self._all("SELECT 1 FROM marks WHERE name = 'owners' AND value = ?", (mark,)):
+            return 0
+        with self._writing() as db:
+            db.executemany(
+                "INSERT INTO scopes (user_id, agent_id, run_id) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+                set(spelled),
+            )
+            ids = {
+                tuple(row[1:]): row[0]
+                for row in db.execute("SELECT id, user_id, agent_id, run_id FROM scopes")
+            }
+            scope_of = [ids[one] for one in spelled]
+            there = dict(db.execute("SELECT memory_id, scope FROM owners").fetchall())
+            fresh = [
+                (text, scope_of[number], now)
+                for memory_id, number in of.items()
+                if there.get(text := _text(memory_id)) != scope_of[number]
+            ]
+            db.executemany(
+                "INSERT INTO owners VALUES (?, ?, ?) ON CONFLICT (memory_id) DO UPDATE SET scope = excluded.scope,"
+                " seen_at = excluded.seen_at",
+                fresh,
+            )
+            db.execute("INSERT OR REPLACE INTO marks VALUES ('owners', ?)", (mark,))
+        return len(fresh)
+
+    def owners(self) -> dict[str, Owner]:
+        """The owner of every memory ever seen, as last seen."""
+        rows = self._all(
+            "SELECT memory_id, user_id, agent_id, run_id FROM owners JOIN scopes ON scopes.id = owners.scope"
+        )
+        return {row[0]: (_value(row[1]), _value(row[2]), _value(row[3])) for row in rows}
+
+    # -- folders and erasures --
+
+    def note_folder(self, path: str, now: float) -> None:
+        """Remembers that a snapshot went to this folder. `now` is in seconds since 1970."""
+        with self._writing() as db:
+            db.execute("INSERT OR REPLACE INTO folders VALUES (?, ?)", (_text(path), now))
+
+    def folders(self) -> tuple[str, ...]:
+        """The folders that snapshots went to, the one used last first."""
+        rows = self._all("SELECT path FROM folders ORDER BY used_at DESC, path")
+        return tuple(_untext(path) for (path,) in rows)
+
+    def add_erasure(self, erasure: Erasure) -> None:
+        """Puts an erasure on record; one that is there stays as it is."""
+        with self._writing() as db:
+            db.execute(
+                "INSERT INTO erasures VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+                (erasure.salt, erasure.at, erasure.scope),
+            )
+            db.executemany(
+                "INSERT INTO erased_ids VALUES (?, ?) ON CONFLICT DO NOTHING",
+                [(erasure.salt, one) for one in erasure.ids],
+            )
+
+    def erasures(self) -> tuple[Erasure, ...]:
+        """Every erasure on record."""
+        ids: dict[str, list[str]] = {}
+        for salt, digest in self._all("SELECT salt, digest FROM erased_ids ORDER BY digest"):
+            ids.setdefault(salt, []).append(digest)
+        rows = self._all("SELECT at, salt, scope FROM erasures ORDER BY at, salt")
+        return tuple(Erasure(at, salt, scope, tuple(ids.get(salt, ()))) for at, salt, scope in rows)
+
+    # -- seals --
+
+    def seals(self) -> tuple[Seal, ...]:
+        """The chain, oldest first."""
+        rows = self._all(
+            "SELECT number, at, kind, mem0, schema, rows, last_row, memories, accepted, reason, state, previous"
+            " FROM seals ORDER BY number"
+        )
+        try:
+            return tuple(map(_seal, rows))
+        except (ValueError, TypeError, AttributeError):
+            raise CannotUse("its seals do not read", damaged=True) from None
+
+    def last_seal(self) -> LastSeal | NotChecked:
+        """The newest seal with its state; why not, where there is none or the chain does not hold together."""
+        seals = self.seals()
+        if not seals:
+            return NO_SEAL
+        state = self._state(seals[-1])
+        wrong = chain_problem(seals)
+        if wrong is None and state.digest() != seals[-1].state:
+            wrong = f"what it holds of seal {seals[-1].number} is not what was sealed"
+        if wrong is not None:
+            return NotChecked("seal", f"the ledger {self.path} was changed: {wrong}")
+        return LastSeal(seals[-1], state)
+
+    def _state(self, seal: Seal) -> State:
+        rows = b"".join(d for (d,) in self._all("SELECT digests FROM sealed_rows ORDER BY first"))
+        memories = {_untext(i): p for i, p in self._all("SELECT memory_id, parts FROM sealed_memories")}
+        return State(rows, memories, seal.schema, seal.mem0, seal.last_row)
+
+    def add_seal(
+        self,
+        state: State,
+        at: float,
+        kind: str,
+        *,
+        after: Seal | None,
+        accepted: Sequence[str] = (),
+        reason: str | None = None,
+    ) -> Seal:
+        """Puts a seal after the one that the look was compared with. Raises CannotUse where another run was quicker."""
+        made = Seal(
+            number=after.number + 1 if after else 1,
+            at=at,
+            kind=kind,
+            mem0=state.mem0,
+            schema=state.schema,
+            rows=state.row_count,
+            last_row=state.last_row,
+            memories=len(state.memories),
+            accepted=tuple(accepted),
+            reason=reason,
+            state=state.digest(),
+            previous=after.digest() if after else b"",
+        )
+        with self._writing() as db:
+            seals = self.seals()
+            if (seals[-1].digest() if seals else b"") != made.previous:
+                raise CannotUse("another mem0audit has sealed meanwhile")
+            self._write_rows(db, state.rows)
+            there = dict(db.execute("SELECT memory_id, parts FROM sealed_memories").fetchall())
+            wanted = {_text(i): p for i, p in state.memories.items()}
+            db.executemany(
+                "DELETE FROM sealed_memories WHERE memory_id = ?",
+                [(i,) for i in there.keys() - wanted.keys()],
+            )
+            db.executemany(
+                "INSERT OR REPLACE INTO sealed_memories VALUES (?, ?)",
+                [(i, p) for i, p in wanted.items() if there.get(i) != p],
+            )
+            db.execute(
+                f"INSERT INTO seals VALUES ({','.join('?' * 12)})",  # noqa: S608
+                (
+                    *(made.number, made.at, made.kind, made.mem0, made.schema, made.rows),
+                    *(_optional(made.last_row), made.memories, json.dumps(made.accepted)),
+                    *(_optional(made.reason), made.state, made.previous),
+                ),
+            )
+        return made
+
+    def _write_rows(self, db: sqlite3.Connection, rows: bytes) -> None:
+        """The digests of the rows: only what is new where the rest is as it was."""
+        there = b"".join(d for (d,) in db.execute("SELECT digests FROM sealed_rows ORDER BY first"))
+        start = len(there)
+        if rows[:start] != there:
+            db.execute("DELETE FROM sealed_rows")
+            start = 0
+        for at in range(start, len(rows), CHUNK_ROWS * ROW_BYTES):
+            db.execute(
+                "INSERT INTO sealed_rows VALUES (?, ?)",
+                (at // ROW_BYTES, bytes(rows[at : at + CHUNK_ROWS * ROW_BYTES])),
+            )
+
+
+# --- Values -----------------------------------------------------------------------------------------
+
+
+def _text(value: str) -> str | bytes:
+    """Text as SQLite can hold it: bytes where UTF-8 cannot (a path or an id with lone surrogates)."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return value.encode("utf-8", "surrogatepass")
+    return value
+
+
+def _untext(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.decode("utf-8", "surrogatepass")
+
+
+def _optional(value: str | None) -> str | bytes | None:
+    return None if value is None else _text(value)
+
+
+def _unoptional(value: str | bytes | None) -> str | None:
+    return None if value is None else _untext(value)
+
+
+def _seal(row: tuple[Any, ...]) -> Seal:
+    number, at, kind, mem0, schema, rows, last_row, memories, accepted, reason, state, previous = row
+    return Seal(
+        *(number, at, kind, mem0, schema, rows, _unoptional(last_row), memories),
+        *(tuple(json.loads(accepted)), _unoptional(reason), state, previous),
+    )
+
+
+def _spelled(owner: Owner) -> tuple[str, str, str]:
+    user, agent, run = owner
+    return _json(user), _json(agent), _json(run)
+
+
+def _json(value: Any) -> str:
+    """An owner's id as JSON; what is long or has no JSON form is clipped to text."""
+    if value is None or type(value) in (bool, int, float):
+        return json.dumps(
+            clipped(value, LONGEST) if type(value) is int and value.bit_length() > 63 else value
+        )
+    if type(value) is str and len(value) <= LONGEST:
+        return json.dumps(value)
+    return json.dumps({"clipped": clipped(value, LONGEST)})
+
+
+def _value(text: str) -> Any:
+    return json.loads(text)
+
+
+def _mark(of: Mapping[str, int], spelled: Sequence[tuple[str, str, str]]) -> bytes:
+    """One digest of who owns what, in the order it was read in."""
+    total = blake2b("\0".join(of).encode("utf-8", "surrogatepass"), digest_size=16)
+    total.update(json.dumps((list(of.values()), spelled)).encode("ascii"))
+    return total.digest()

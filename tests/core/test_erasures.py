@@ -1,0 +1,149 @@
+"""The record of erasures: what an erasure covers, and the file it is kept in, which notices every change."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mem0audit.core.erasures import (
+    ErasureRecord,
+    NotARecord,
+    erasures_text,
+    is_covered,
+    joined,
+    make_erasure,
+    parse_erasures,
+)
+from mem0audit.core.model import NotChecked
+
+SALT = "00112233445566778899aabbccddeeff"
+OTHER = SALT[::-1]
+ALICE = make_erasure(100.0, SALT, ("alice", None, None), ["id-1", "id-2"])
+
+
+@pytest.mark.parametrize(
+    ("scope", "owner", "covered"),
+    [
+        (("alice", None, None), ("alice", None, None), True),
+        (("alice", None, None), ("alice", "a7", "r1"), True),
+        (("alice", None, None), ("bob", "alice", None), False),
+        (("alice", None, None), ("alice ", None, None), False),
+        (("alice", None, None), (None, None, None), False),
+        (("alice", "a7", None), ("alice", None, None), False),
+        (("alice", "a7", None), ("alice", "a7", "r1"), True),
+        ((None, "a7", None), ("alice", "a7", None), True),
+        ((7, None, None), (7, None, None), True),
+        ((7, None, None), ("7", None, None), False),
+        (("alice", None, None), (["bob", "alice"], None, None), True),
+        (("alice", None, None), ([], None, None), False),
+        (("alice", None, None), ({"x": 1}, None, None), False),
+    ],
+)
+def test_what_a_scope_covers(scope: Any, owner: Any, covered: bool) -> None:
+    assert is_covered(make_erasure(1.0, SALT, scope), owner) is covered
+
+
+def test_single_memories() -> None:
+    one = make_erasure(1.0, SALT, None, ["id-1"])
+    assert one.scope == ""
+    assert is_covered(one, ("anybody", None, None), "id-1")
+    assert not is_covered(one, ("anybody", None, None), "id-2")
+    assert not is_covered(one, (None, None, None))
+    assert is_covered(ALICE, ("bob", None, None), "id-2")
+    assert not is_covered(ALICE, ("bob", None, None), "id-3")
+
+
+VALUES = [None, "alice", "bob", 7]
+
+
+@given(st.sampled_from(list(product(VALUES, repeat=3))), st.sampled_from(list(product(VALUES, repeat=3))))
+def test_a_scope_covers_who_has_all_that_it_names(scope: Any, owner: Any) -> None:
+    if scope == (None, None, None):
+        with pytest.raises(ValueError, match="scope or of memories"):
+            make_erasure(1.0, SALT, scope)
+        return
+    plainly = all(s is None or s == o for s, o in zip(scope, owner, strict=True))
+    assert is_covered(make_erasure(1.0, SALT, scope), owner) is plainly
+
+
+def test_a_record_says_nobody() -> None:
+    """The same scope looks different in each erasure, and neither it nor an id can be read from it."""
+    again = make_erasure(100.0, OTHER, ("alice", None, None), ["id-1"])
+    assert again.scope != ALICE.scope
+    assert not set(again.ids) & set(ALICE.ids)
+    text = erasures_text([ALICE, again])
+    assert "alice" not in text
+    assert "id-1" not in text
+
+
+@pytest.mark.parametrize("salt", ["", "0011", SALT.upper(), SALT + "00", "x" * 32])
+def test_a_salt_is_a_salt(salt: str) -> None:
+    with pytest.raises(ValueError, match="salt"):
+        make_erasure(1.0, salt, ("alice", None, None))
+
+
+def test_since_and_known() -> None:
+    late = make_erasure(200.0, OTHER, ("bob", None, None))
+    record = ErasureRecord(joined([late], [ALICE], [late]), ("ledger",))
+    assert record.erasures == (ALICE, late)
+    assert record.since(50.0) == (ALICE, late)
+    assert record.since(100.0) == (ALICE, late)  # in that very second: not known to be before
+    assert record.since(100.5) == (late,)
+    assert record.since(201.0) == ()
+    assert record.known
+    assert not ErasureRecord((), (), (NotChecked("ledger", "gone"),)).known
+
+
+def test_the_file_gives_back_what_was_written() -> None:
+    late = make_erasure(200.25, OTHER, None, ["x\ud800"])
+    for erasures in ((), (ALICE,), (ALICE, late)):
+        assert parse_erasures(erasures_text(erasures).encode("ascii")) == erasures
+
+
+def test_every_changed_byte_is_noticed() -> None:
+    text = erasures_text([ALICE]).encode("ascii")
+    for position in range(len(text)):
+        changed = bytearray(text)
+        changed[position] ^= 1
+        try:
+            found = parse_erasures(bytes(changed))
+        except NotARecord:
+            continue
+        assert found == (ALICE,)  # white space between the fields
+    for end in range(len(text) - 1):
+        with pytest.raises(NotARecord):
+            parse_erasures(text[:end])
+
+
+def changed(**fields: Any) -> bytes:
+    return json.dumps({**json.loads(erasures_text([ALICE])), **fields}).encode()
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "no JSON"),
+        (b"\xff", "no JSON"),
+        (b"[]", "no record"),
+        (b"[" * 100_000, "no JSON"),
+        (changed(kind="other"), "no record"),
+        (changed(format=2), "newer mem0audit"),
+        (changed(format=True), "no format"),
+        (changed(more=1), "lists no erasures"),
+        (changed(erasures={}), "lists no erasures"),
+        (changed(erasures=[1]), "is none"),
+        (changed(erasures=[]), "checksum"),
+        (changed(erasures=[{"at": 1, "salt": SALT, "scope": "", "ids": []}]), "is none"),
+        (changed(erasures=[{"at": "1", "salt": SALT, "scope": "a" * 64, "ids": []}]), "is none"),
+        (changed(erasures=[{"at": 1, "salt": SALT, "scope": "a" * 64, "ids": [1]}]), "is none"),
+        (changed(erasures=[{"at": 1e999, "salt": SALT, "scope": "a" * 64, "ids": []}]), "is none"),
+    ],
+)
+def test_what_is_no_record(data: bytes, why: str) -> None:
+    with pytest.raises(NotARecord, match=why):
+        parse_erasures(data)
