@@ -87,7 +87,8 @@ class _Keeping:
             return replace(report, not_checked=(*report.not_checked, book), seal=outcome)
         if book is None:
             return report
-        problem = ledgers.note_owners(book, reading, self.host.now)
+        with no_collector():
+            problem = ledgers.note_owners(book, reading, self.host.now)
         if problem is not None:
             report = replace(report, not_checked=(*report.not_checked, problem))
         if not self.seal:

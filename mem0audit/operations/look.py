@@ -121,7 +121,7 @@ def _read_vectors(
             base = info.name[: -len(ENTITIES_SUFFIX)]
             entities.append(Entities(info, store.points(info, keep_entity), base))
             continue
-        keeper = MemoryKeeper() if sealing is None else SealKeeper(sealing.key)
+        keeper = MemoryKeeper() if sealing is None else SealKeeper(sealing.key, sealing.known)
         found = Memories(info, store.points(info, keeper), configured, tuple(keeper.owners))
         rows = found.read.rows.values()
         # What did not read or decode can be anything, and a hostile blob anywhere runs when the store is opened.
