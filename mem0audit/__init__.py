@@ -54,12 +54,14 @@ def audit(
     agent_python: str | None = None,
     select: Sequence[str] = (),
     ignore: Sequence[str] = (),
+    ledger: bool = True,
 ) -> Report:
     """Audit an install, beside a running agent or without: read-only, as the command `mem0audit audit` does.
 
     The install is `install`, or what `locate` makes of the other paths. `select` and `ignore` are rule codes
-    or beginnings of codes. The report's findings hold no memory text. Raises what `locate` raises, and nothing
-    for what cannot be read: `report.not_checked` names it.
+    or beginnings of codes. With `ledger` both stores are compared with the last seal, and whose each memory is goes
+    into mem0audit's own file under `~/.local/state`; without, nothing is written anywhere. The report's findings hold
+    no memory text. Raises what `locate` raises, and nothing for what cannot be read: `report.not_checked` names it.
     """
     from mem0audit.install.host import this_host
     from mem0audit.operations.audit import audit as run
@@ -72,4 +74,4 @@ def audit(
             config=config,
             agent_python=agent_python,
         )
-    return run(install, this_host(), select=select, ignore=ignore)
+    return run(install, this_host(), select=select, ignore=ignore, ledger=ledger)

@@ -26,7 +26,7 @@ SECOND_LOOK_S = 0.5
 NOT_YET = {
     "B": "not in this version",
     "Q": "the vector store is no Qdrant server",
-    "T": "no ledger yet",
+    "T": "not in this version",
     "S": "not in this version",
 }
 """Why rules of the catalogue that have no function are not checked, by group."""

@@ -94,6 +94,10 @@ def seal_reading(
         return SealOutcome(False, "both stores could not be read whole")
     check = reading.seal_check
     if check is not None and check.unexplained and accept is None:
+        if check.reset:
+            return _outcome(
+                newest, why=f"since seal {check.seal.number} mem0 was reset, or both stores replaced"
+            )
         names = check.names()
         more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
         return _outcome(newest, why=f"since seal {check.seal.number} nothing explains {names[0]}{more}")
