@@ -63,8 +63,11 @@ def audit(
     into mem0audit's own file under `~/.local/state`; without, nothing is written anywhere. The report's findings hold
     no memory text. Raises what `locate` raises, and nothing for what cannot be read: `report.not_checked` names it.
     """
+    from mem0audit.install.config import load_settings
     from mem0audit.install.host import this_host
     from mem0audit.operations.audit import audit as run
+    from mem0audit.operations.known import known_snapshots
+    from mem0audit.operations.ledger import snapshot_folders
 
     if install is None:
         install = locate(
@@ -74,4 +77,8 @@ def audit(
             config=config,
             agent_python=agent_python,
         )
-    return run(install, this_host(), select=select, ignore=ignore, ledger=ledger)
+    host = this_host()
+    folder = load_settings(host).snapshot_dir
+    folders = [*([folder] if folder else []), *snapshot_folders(install, host, ledger=ledger)]
+    known = known_snapshots(install, folders, host.now)
+    return run(install, host, select=select, ignore=ignore, snapshots=known, ledger=ledger)

@@ -107,17 +107,23 @@ def _audit(
     check_output(output, install)
     from mem0audit.install.config import load_settings
     from mem0audit.operations.audit import audit
+    from mem0audit.operations.known import known_snapshots
+    from mem0audit.operations.ledger import snapshot_folders
 
     settings = load_settings(host)
     wanted = wanted or selectors(list(settings.select), f"{settings.file}: select")
     unwanted = unwanted or selectors(list(settings.ignore), f"{settings.file}: ignore")
     limit = fail_on or (FailOn(settings.fail_on) if settings.fail_on else FailOn.MEDIUM)
     with progress(quiet=quiet) as tell:
+        folders = [settings.snapshot_dir] if settings.snapshot_dir else []
+        folders += snapshot_folders(install, host, ledger=not no_ledger)
+        known = known_snapshots(install, folders, host.now)
         report = audit(
             install,
             host,
             select=wanted,
             ignore=unwanted,
+            snapshots=known,
             progress=tell,
             ledger=not no_ledger,
             seal=seal,

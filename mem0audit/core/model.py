@@ -374,6 +374,50 @@ class RowSink(Protocol):
         ...
 
 
+# --- Snapshots ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SeenSnapshot:
+    """One snapshot of an install as an audit sees it, in passing: its manifest, names and sizes, not its bytes.
+
+    `taken_at` is seconds since 1970, None where its manifest does not read. `problems` are in short what is wrong
+    with its files, none where that is nothing.
+    """
+
+    name: str
+    path: str
+    taken_at: float | None
+    settled: bool = True
+    unsettled_why: str | None = None
+    pair: bool = True
+    problems: tuple[str, ...] = ()
+
+    @property
+    def good(self) -> bool:
+        """A pair of both stores that nothing is known to be wrong with."""
+        return self.pair and not self.problems
+
+
+@dataclass(frozen=True)
+class Snapshots:
+    """What is known of an install's snapshots. `folders` were looked in, `snapshots` are in the order of time.
+
+    `max_age_s` is how old the newest may be, in seconds; `seen_at` when this was so, in seconds since 1970.
+    """
+
+    folders: tuple[str, ...]
+    snapshots: tuple[SeenSnapshot, ...]
+    not_read: tuple[NotChecked, ...]
+    max_age_s: float
+    seen_at: float
+
+    @property
+    def newest_good(self) -> SeenSnapshot | None:
+        """The newest pair that nothing is known to be wrong with."""
+        return next((one for one in reversed(self.snapshots) if one.good), None)
+
+
 # --- What is said -------------------------------------------------------------------------------
 
 Evidence = Mapping[str, str | int | float | bool | None]
@@ -451,3 +495,5 @@ class Report:
     """Every collection with a folder, in the order of the folder's listing; what a copy must take."""
     seal: SealOutcome | None = None
     """What came of sealing; None where it was not asked for."""
+    snapshots: Snapshots | None = None
+    """What is known of the install's snapshots; None where nobody looked for them."""

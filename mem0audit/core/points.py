@@ -7,7 +7,7 @@ written by its TypeScript SDK).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import md5
 from typing import Any, NamedTuple
 
@@ -71,11 +71,16 @@ def text_digest(text: str) -> bytes:
     return md5(data, usedforsecurity=False).digest()
 
 
+def owners_of(records: Iterable[PointRecord]) -> tuple[Owner, ...]:
+    """Each owner once, in the order they come in; without those that are lists or dicts (`ODD_OWNER`)."""
+    return tuple(dict.fromkeys([r.owner for r in records if not r.flags & ODD_OWNER]))
+
+
 class MemoryKeeper:
-    """Makes a `PointRecord` of each point. Owners are shared between records: `owners` holds each once."""
+    """Makes a `PointRecord` of each point. Equal owners are one object, shared between records."""
 
     def __init__(self) -> None:
-        self.owners: dict[Owner, Owner] = {}
+        self._owners: dict[Owner, Owner] = {}
 
     def __call__(
         self, rowid: int, point_id: PointId, payload: Mapping[str, Any], vector: VectorFacts
@@ -106,7 +111,7 @@ class MemoryKeeper:
             flags |= CAMEL
         owner: Owner = (get("user_id"), get("agent_id"), get("run_id"))
         try:
-            owner = self.owners.setdefault(owner, owner)
+            owner = self._owners.setdefault(owner, owner)
         except TypeError:
             flags |= ODD_OWNER  # a list or a dict: kept as it is
         created, updated = get("created_at"), get("updated_at")

@@ -17,6 +17,7 @@ from mem0audit.core.model import (
     NotChecked,
     Place,
     PointsRead,
+    Snapshots,
     StoreLayout,
 )
 from mem0audit.core.points import (
@@ -134,6 +135,8 @@ class Reading:
     boot_at: float | None
     live: bool
     not_read: tuple[NotChecked, ...] = ()
+    snapshots: Snapshots | None = None
+    """What is known of this install's snapshots; None where nobody looked for them."""
     standing: Comparison | None = None
     """What of the comparison stood at a second look; None where there was none."""
     last_seal: LastSeal | NotChecked = NO_SEAL

@@ -214,14 +214,14 @@ class RowDifference:
 class SealedRows:
     """Takes history rows (a `model.RowSink`) and lays them beside those that were sealed.
 
-    `known` are the sealed rows, as in `State.rows`. Where `ids_only` a row's id alone is compared (mem0 emptied the
-    columns of a 7-column log when it migrated it).
+    `known` are the sealed rows, as in `State.rows`. Where they were of a log of 7 columns (`was_seven`) a row may have
+    lost its texts and times since: mem0 0.1.107 and later keep of such a log ids and events only.
     """
 
-    def __init__(self, key: bytes, known: bytes = b"", ids_only: bool = False) -> None:
+    def __init__(self, key: bytes, known: bytes = b"", was_seven: bool = False) -> None:
         self.key = key
         self.known = known
-        self.ids_only = ids_only
+        self.was_seven = was_seven
         self.digests = bytearray()
         self.new: dict[str, _NewRows] = {}
         self.differing: list[RowDifference] = []
@@ -254,7 +254,7 @@ class SealedRows:
             self._newer(row)
             return
         if self._rest is None:
-            if self.ids_only and known[position : position + 8] == row_id:
+            if known[position : position + 8] == row_id and self._is_migrated(row):
                 self.seen += 1
                 self._highest = position
                 return
@@ -269,9 +269,13 @@ class SealedRows:
         # what came before this row, and was not sealed, stands between sealed rows
         self.differing += self._between
         self._between = []
-        if (was != content and not self.ids_only) or was_at < self._highest:
+        if (was != content and not self._is_migrated(row)) or was_at < self._highest:
             self.differing.append(RowDifference("changed", row.rowid, _memory_id(row)))
         self._highest = max(self._highest, was_at)
+
+    def _is_migrated(self, row: HistoryRow) -> bool:
+        lost = (row.old_memory, row.new_memory, row.created_at, row.updated_at)
+        return self.was_seven and all(value is None for value in lost)
 
     def _newer(self, row: HistoryRow) -> None:
         memory_id = _memory_id(row)
@@ -377,12 +381,12 @@ class Sealing:
         """The memories of the last seal, as in `State.memories`."""
         return {} if isinstance(self.last, NotChecked) else self.last.state.memories
 
-    def beside(self, schema: str | None) -> SealedRows:
-        """A sink for the rows of a log that has this schema now."""
+    def beside(self) -> SealedRows:
+        """A sink for the rows of the log as it is now."""
         if isinstance(self.last, NotChecked):
             return SealedRows(self.key)
         state = self.last.state
-        return SealedRows(self.key, state.rows, state.schema == "7 columns" != schema)
+        return SealedRows(self.key, state.rows, was_seven=state.schema == "7 columns")
 
 
 def check(

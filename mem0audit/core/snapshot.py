@@ -31,9 +31,10 @@ HISTORY: Final = "history.db"
 VECTORS: Final = "qdrant"
 META: Final = "qdrant/meta.json"
 
-LARGEST_BYTES: Final = 2_000_000_000
-"""As much as both stores may weigh: they are copied before they are locked, but read whole again while the agent
-waits, which must never be longer than two seconds (1.7 GB in the page cache: about 0.8 s)."""
+BY_PAGES_BYTES: Final = 2_000_000_000
+"""As much of both stores is copied page by page: before the locks, and read whole again while the agent waits, which
+must never be longer than two seconds (1.7 GB in the page cache: about 0.8 s). The collections of larger ones are
+copied row by row."""
 
 NAME: Final = re.compile(r"\d{4}-\d{2}-\d{2}T\d{6}Z(-[1-9]\d{0,3})?", re.ASCII)
 """A snapshot's name: the second it was taken in, UTC, and a number where there are several of one second."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from mem0audit.core.catalogue import CATALOGUE, matches
 from mem0audit.core.incident import incidents
-from mem0audit.core.model import Finding, Incident, Install, NotChecked, Report, SealOutcome
+from mem0audit.core.model import Finding, Incident, Install, NotChecked, Report, SealOutcome, Snapshots
 from mem0audit.core.reading import Reading
 from mem0audit.core.rules import RULES
 from mem0audit.core.rules.divergence import PASSING, standing_key
@@ -38,6 +38,7 @@ def audit(
     *,
     select: Sequence[str] = (),
     ignore: Sequence[str] = (),
+    snapshots: Snapshots | None = None,
     progress: Progress | None = None,
     pause: Callable[[float], None] = time.sleep,
     ledger: bool = True,
@@ -47,7 +48,8 @@ def audit(
 ) -> Report:
     """Audit an install that an agent may be using.
 
-    `select` and `ignore` are rule codes or beginnings of codes; an empty `select` means every rule. On
+    `snapshots` are those that are known, None where nobody looked for them. `select` and `ignore` are rule codes
+    or beginnings of codes; an empty `select` means every rule. On
     a live install (a process holds it, or that cannot be seen) a disagreement is reported only if it
     stands unchanged at a second look. Raises nothing for what cannot be read: the report names it.
 
@@ -59,7 +61,7 @@ def audit(
     with ledgers.opened(install, host, wanted=ledger) as book:
         sealing = NO_SEAL if book is None else ledgers.sealing_of(book)
         with no_collector():
-            report, reading = _audit(install, host, select, ignore, say, pause, sealing)
+            report, reading = _audit(install, host, select, ignore, snapshots, say, pause, sealing)
         if reading is None or not keep:
             return report
         keeping = _Keeping(install, host, say, pause, seal, accept)
@@ -105,6 +107,7 @@ def _audit(
     host: Host,
     select: Sequence[str],
     ignore: Sequence[str],
+    snapshots: Snapshots | None,
     say: Progress,
     pause: Callable[[float], None],
     sealing: Sealing | NotChecked,
@@ -112,7 +115,7 @@ def _audit(
     """The report, and what it was made of; None where there was nothing to read."""
     started = time.monotonic()
     codes = [c for c in RULES if (not select or matches(c, select)) and not matches(c, ignore)]
-    reading = _look(install, host, say, sealing)
+    reading = replace(_look(install, host, say, sealing), snapshots=snapshots)
     if _nothing_there(reading):
         absent = _report(reading, (), _absent(reading), (), codes=(), seconds=time.monotonic() - started)
         return absent, None
@@ -122,7 +125,7 @@ def _audit(
         first = {standing_key(f) for f in findings}
         say("looking again at what disagrees", None, None)
         pause(SECOND_LOOK_S)
-        reading = _look(install, host, say, sealing)
+        reading = replace(_look(install, host, say, sealing), snapshots=snapshots)
         again, not_checked = judge(reading, codes)
         findings = [f for f in again if not f.code.startswith(PASSING) or standing_key(f) in first]
         reading = _standing(reading, findings)
@@ -236,4 +239,5 @@ def _report(
         candidates=reading.candidates,
         seconds=seconds,
         collections=tuple(c.info.name for c in reading.collections),
+        snapshots=reading.snapshots,
     )

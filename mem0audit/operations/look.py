@@ -25,7 +25,7 @@ from mem0audit.core.model import (
     Place,
     StoreLayout,
 )
-from mem0audit.core.points import MEM0_SHAPE, TELEMETRY, MemoryKeeper, keep_entity
+from mem0audit.core.points import MEM0_SHAPE, TELEMETRY, MemoryKeeper, keep_entity, owners_of
 from mem0audit.core.reading import TELEMETRY_COLLECTIONS, Entities, Memories, Reading
 from mem0audit.core.seal import NO_SEAL, SealedRows, Sealing, SealKeeper
 from mem0audit.core.timeline import Timeline
@@ -36,7 +36,7 @@ from mem0audit.install.places import look_at
 from mem0audit.install.processes import holders
 from mem0audit.operations.otherroots import as_the_agent_sees_it, where_it_lies
 from mem0audit.stores.embedded import EmbeddedStore
-from mem0audit.stores.history import read_history_file, read_rows
+from mem0audit.stores.history import read_history
 
 T = TypeVar("T")
 
@@ -119,11 +119,12 @@ def _read_vectors(
         configured = info.name == collection.value
         if not configured and info.name.endswith(ENTITIES_SUFFIX):
             base = info.name[: -len(ENTITIES_SUFFIX)]
-            entities.append(Entities(info, store.points(info, keep_entity), base))
+            entities.append(Entities(info, store.points(info, keep_entity, helped=True), base))
             continue
         keeper = MemoryKeeper() if sealing is None else SealKeeper(sealing.key, sealing.known)
-        found = Memories(info, store.points(info, keeper), configured, tuple(keeper.owners))
-        rows = found.read.rows.values()
+        read = store.points(info, keeper, helped=True)
+        rows = read.rows.values()
+        found = Memories(info, read, configured, owners_of(rows))
         # What did not read or decode can be anything, and a hostile blob anywhere runs when the store is opened.
         other = not configured and not (found.read.file.problem or found.read.bad or found.read.unsafe)
         if other and info.name in TELEMETRY_COLLECTIONS and all(p.flags & TELEMETRY for p in rows):
@@ -136,28 +137,10 @@ def _read_vectors(
 
 
 def _read_log(path: str, sealing: Sealing | None = None) -> _Log:
-    history = read_history_file(path)
-    if history.file.problem is not None or history.schema is None:
-        return _Log(history, None)
-    schema = history.schema
     if sealing is None:
-        state, timeline = read_rows(path, Timeline)
-        found = _Log(history, timeline)
-    else:
-        state, both = read_rows(path, lambda: _BesideSeal(sealing.beside(schema)))
-        found = _Log(history, None) if both is None else _Log(history, both.timeline, both.sealed_rows)
-    history = replace(history, file=_joined(history.file, state))
-    return _Log(history, None) if state.problem is not None else replace(found, history=history)
-
-
-def _joined(first: FileState, second: FileState) -> FileState:
-    """What two openings of one file say together: the second reading's problem, the first's check."""
-    return replace(
-        first,
-        problem=second.problem,
-        hot_journal=first.hot_journal or second.hot_journal,
-        longest_hold_s=max(first.longest_hold_s, second.longest_hold_s),
-    )
+        return _Log(*read_history(path, Timeline))
+    history, both = read_history(path, lambda: _BesideSeal(sealing.beside()))
+    return _Log(history, None) if both is None else _Log(history, both.timeline, both.sealed_rows)
 
 
 def chosen_collection(wanted: Origin, layout: StoreLayout) -> Origin:

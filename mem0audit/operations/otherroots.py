@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
 from typing import TypeVar
 
 from mem0audit.core.model import FileProblem, Holder, Install, Origin
-from mem0audit.install.host import Host, seen_through
+from mem0audit.install.host import Host, resolved, seen_through
 from mem0audit.install.places import look_at
-from mem0audit.stores.otherroot import in_root
+from mem0audit.stores import files
+from mem0audit.stores.child import ChildFailed
+from mem0audit.stores.otherroot import in_root, mounted_here
 
 T = TypeVar("T")
 
@@ -29,7 +33,7 @@ def where_it_lies(path: str, host: Host, read: Callable[[str], T], failed: Calla
     except PermissionError:
         why = "lies under another process's root, which only root may enter"
         return failed(FileProblem("permission", why))
-    except (OSError, RuntimeError) as error:
+    except (OSError, ChildFailed) as error:
         return failed(FileProblem("other", f"could not be read under another process's root: {error}"))
 
 
@@ -44,6 +48,32 @@ def _moved(value: T, root: str) -> T:
         now = getattr(value, field.name)
         changes[field.name] = root + now if field.name == "path" else _moved(now, root)
     return replace(value, **changes)
+
+
+@contextmanager
+def brought_here(install: Install, host: Host) -> Iterator[Install]:
+    """The install by paths that SQLite can open here: what lies under another process's root is mounted in a scratch
+    folder, for this process and as long as this lasts. Raises OSError, ChildFailed where that cannot be done."""
+    origins = [o for o in (install.history, install.vectors) if o is not None]
+    others = [o for o in origins if seen_through(o.value, host)[0] is not None]
+    if not others:
+        yield install
+        return
+    with files.scratch_folder() as scratch:
+        pairs: list[tuple[str, str]] = []
+        here = install
+        for role, origin in (("history", install.history), ("vectors", install.vectors)):
+            if origin not in others or origin is None:
+                continue
+            real = resolved(origin.value, host)
+            # SQLite's journals lie beside the log: its whole folder comes along.
+            folder, name = os.path.split(real) if role == "history" else (real, "")
+            files.make_folders(scratch / role)
+            pairs.append((folder, str(scratch / role)))
+            value = str(scratch / role / name)
+            here = replace(here, **{role: Origin(value, origin.decided_by)})  # type: ignore[arg-type]
+        with mounted_here(pairs):
+            yield here
 
 
 def as_the_agent_sees_it(install: Install, found: Sequence[Holder], host: Host) -> Install:

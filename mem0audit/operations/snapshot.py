@@ -27,6 +27,7 @@ from mem0audit.core.model import (
     Place,
     SealOutcome,
     Severity,
+    StoreLayout,
 )
 from mem0audit.core.reading import Reading
 from mem0audit.core.seal import Sealing
@@ -45,8 +46,10 @@ from mem0audit.operations import ledger as ledgers
 from mem0audit.operations.copied import counted, counts, digests, judged
 from mem0audit.operations.erasures import erasures_on_record, keep_beside
 from mem0audit.operations.look import ENTITIES_SUFFIX, Progress, look, look_at_copy, no_progress
+from mem0audit.operations.otherroots import as_the_agent_sees_it, brought_here, where_it_lies
 from mem0audit.operations.seal import seal_reading
 from mem0audit.stores import files, pair, snapshots
+from mem0audit.stores.child import ChildFailed
 from mem0audit.stores.embedded import STORAGE, EmbeddedStore
 from mem0audit.stores.ledger import CannotUse, Ledger
 
@@ -72,11 +75,14 @@ def plan_create(install: Install, host: Host, folder: str) -> SnapshotPlan:
         raise Refused(
             f"the vector store is {what}: this version takes snapshots of embedded Qdrant folders only"
         )
+    held = holders([install.history.value, install.vectors.value], host)
+    install = as_the_agent_sees_it(install, held.holders, host)
+    assert install.vectors is not None
     for role, path in (("history", install.history.value), ("vectors", install.vectors.value)):
-        if seen_through(path, host)[0] is not None:
+        if seen_through(path, host)[0] is not None and os.geteuid():
             raise Refused(
-                f"{path} lies under another process's root: this version takes no snapshot there",
-                "by hand, with the agent running: mem0audit explain L104",
+                f"{path} lies under another process's root, which only root may enter",
+                "run the same command with sudo",
             )
         place = look_at(path, host)
         if place.problem is not None:
@@ -88,13 +94,13 @@ def plan_create(install: Install, host: Host, folder: str) -> SnapshotPlan:
                 "where this install writes: mem0audit status",
             )
     where = _checked_folder(folder, install, host)
-    sources = _sources(install)
+    sources = _sources(install, host)
     sizes = [_size(source.path) for source in sources]
     total = sum(sizes)
-    if total > core.LARGEST_BYTES:
+    if sizes[0] > core.BY_PAGES_BYTES:
         raise Refused(
-            f"the stores hold {total / 1e9:.1f} GB: this version copies up to {core.LARGEST_BYTES / 1e9:.0f} GB beside "
-            "a running agent, so that it never waits for long",
+            f"{sources[0].path}: {sizes[0] / 1e9:.1f} GB; this version copies a log up to "
+            f"{core.BY_PAGES_BYTES / 1e9:.0f} GB beside a running agent, so that it never waits for long",
             "with the agent stopped a plain copy of both is whole: cp -a",
         )
     needed = total + max(sizes, default=0) + SLACK_BYTES
@@ -103,7 +109,6 @@ def plan_create(install: Install, host: Host, folder: str) -> SnapshotPlan:
             f"{folder}: {where.free_bytes:,} bytes are free, a snapshot needs {needed:,} while it is taken",
             "name a folder with more room with --to",
         )
-    held = holders([install.history.value, install.vectors.value], host)
     return SnapshotPlan(
         install=install,
         folder=folder,
@@ -145,10 +150,16 @@ def _size(path: str) -> int:
         return 0
 
 
-def _sources(install: Install) -> tuple[pair.Source, ...]:
+def _sources(install: Install, host: Host) -> tuple[pair.Source, ...]:
     """Every file of the pair. Raises CouldNotRead, Refused."""
     assert install.vectors is not None
-    layout = EmbeddedStore(install.vectors.value).layout()
+    folder = install.vectors.value
+    layout = where_it_lies(
+        folder,
+        host,
+        lambda path: EmbeddedStore(path).layout(),
+        lambda problem: StoreLayout(folder, exists=True, problem=problem),
+    )
     if layout.problem is not None:
         raise CouldNotRead(f"{layout.path}: {layout.problem.detail}")
     names = {info.name for info in layout.collections if info.has_folder}
@@ -170,6 +181,24 @@ def _source(info: CollectionInfo, names: set[str]) -> pair.Source:
     if base in names:
         return pair.Source("entities", path, info.name, info.dims, base)
     return pair.Source("memories", path, info.name, info.dims)
+
+
+def _as_the_agent_names_it(install: Install, host: Host) -> Install:
+    """Its paths as they are inside the agent's root: what leads through a process says nothing once that has ended."""
+
+    def inner(origin: Origin) -> Origin:
+        return replace(origin, value=seen_through(origin.value, host)[1])
+
+    vectors = None if install.vectors is None else inner(install.vectors)
+    return replace(install, history=inner(install.history), vectors=vectors)
+
+
+def _source_of(source: pair.Source, install: Install) -> str:
+    """The file's path as the install has it, wherever it was opened."""
+    if source.role == "history":
+        return install.history.value
+    assert install.vectors is not None
+    return os.path.join(install.vectors.value, "collection", source.name, STORAGE)  # noqa: PTH118
 
 
 def _target(source: pair.Source) -> str:
@@ -195,7 +224,8 @@ def create(
     another run works in the same folder or a file cannot be copied safely, Failed where nothing was published.
     """
     say = progress or no_progress
-    with ledgers.opened(plan.install, host, wanted=ledger, make=True) as book:
+    named = _as_the_agent_names_it(plan.install, host)
+    with ledgers.opened(named, host, wanted=ledger, make=True) as book:
         assert book is not None
         sealing = ledgers.sealing_of(book)
         taken, reading = _create(
@@ -242,8 +272,9 @@ def _create(
             for attempt in range(1, ATTEMPTS + 1):
                 hidden = files.begin_snapshot(folder, name)
                 try:
-                    is_last = attempt == ATTEMPTS
-                    done = _take(plan.install, host, hidden, name, now, say, sealing, last=is_last)
+                    with brought_here(plan.install, host) as here:
+                        is_last = attempt == ATTEMPTS
+                        done = _take(plan.install, here, host, hidden, name, now, say, sealing, last=is_last)
                     if done is not None:
                         manifest, reading = done
                         say("publishing", None, None)
@@ -257,6 +288,8 @@ def _create(
                 files.abandon_snapshot(hidden)
     except pair.CannotTake as problem:
         _cannot(problem)
+    except ChildFailed as error:
+        raise Failed(f"the agent's root could not be entered ({error}); nothing was taken") from None
     except (OSError, sqlite3.Error) as error:
         if name and os.path.lexists(folder / name / core.MANIFEST):
             # The rename is done, and after a power cut it may turn out not to be.
@@ -310,6 +343,7 @@ def _failed(error: OSError | sqlite3.Error, folder: Path) -> NoReturn:
 
 def _take(
     install: Install,
+    here: Install,
     host: Host,
     hidden: Path,
     name: str,
@@ -320,14 +354,18 @@ def _take(
     last: bool,
 ) -> tuple[Manifest, Reading] | None:
     """Fills the hidden folder and says what is in it; None where the pair differs from the live stores and can be
-    tried again."""
-    sources = _sources(install)
+    tried again.
+
+    `here` is the install by paths that its files can be opened at.
+    """
+    sources = _sources(here, host)
     assert install.vectors is not None
+    assert here.vectors is not None
     say("copying both stores", None, None)
-    meta = os.path.join(install.vectors.value, "meta.json")  # noqa: PTH118
+    meta = os.path.join(here.vectors.value, "meta.json")  # noqa: PTH118
     taken = pair.take_pair(sources, meta, hidden / "raw", now=now)
     at = now()
-    if {s.path for s in _sources(install)} != {s.path for s in sources} and not last:
+    if {s.path for s in _sources(here, host)} != {s.path for s in sources} and not last:
         return None  # a collection came or went meanwhile
     say("rebuilding the copies", None, None)
     for copied in taken.files:
@@ -400,26 +438,27 @@ def _manifest(
     taken: pair.Pair,
     why: str | None,
 ) -> Manifest:
+    named = _as_the_agent_names_it(install, host)
     assert install.vectors is not None
+    assert named.vectors is not None
     listed = []
     for copied in taken.files:
         path = _target(copied.source)
         size, sha = snapshots.digest(hidden / path)
         collection = None if copied.source.role == "history" else copied.source.name
-        listed.append(
-            SnapshotFile(path, size, sha, copied.source.path, collection, copied.journal_mode, copied.way)
-        )
+        source = _source_of(copied.source, named)
+        listed.append(SnapshotFile(path, size, sha, source, collection, copied.journal_mode, copied.way))
     if taken.meta is not None:
         size, sha = snapshots.digest(hidden / core.META)
         listed.append(
-            SnapshotFile(core.META, size, sha, f"{install.vectors.value}/meta.json", None, None, "bytes")
+            SnapshotFile(core.META, size, sha, f"{named.vectors.value}/meta.json", None, None, "bytes")
         )
     points, history = digests(reading)
     return Manifest(
         name=name,
         created_at=created_at,
-        history=install.history,
-        vectors=install.vectors,
+        history=named.history,
+        vectors=named.vectors,
         collection=reading.install.collection,
         mem0_dir=install.mem0_dir,
         hostname=platform.node(),

@@ -24,6 +24,7 @@ from mem0audit.core.model import (
     Place,
     Report,
     SealOutcome,
+    Snapshots,
 )
 from mem0audit.report.escape import without_surrogates
 
@@ -60,6 +61,7 @@ def audit_json(report: Report, exit_code: int) -> str:
             "findings": [finding(f) for f in report.findings],
             "counts": dict(report.counts),
             "candidates": [candidate(c) for c in report.candidates],
+            "snapshots": None if report.snapshots is None else snapshots_known(report.snapshots),
             "seconds": round(report.seconds, 3),
             "exit_code": exit_code,
             "seal": _seal(report.seal),
@@ -99,6 +101,24 @@ def install(value: Install) -> dict[str, Any]:
         "embedder_dims": value.embedder_dims,
         "on_disk": value.on_disk,
         "config_file": value.config_file,
+    }
+
+
+def snapshots_known(value: Snapshots) -> dict[str, Any]:
+    """What is known of the install's snapshots; the oldest first."""
+    return {
+        "folders": list(value.folders),
+        "max_age_s": value.max_age_s,
+        "snapshots": [
+            {
+                "path": one.path,
+                "taken_at": one.taken_at,
+                "pair": one.pair,
+                "settled": one.settled,
+                "problems": list(one.problems),
+            }
+            for one in value.snapshots
+        ],
     }
 
 

@@ -14,7 +14,8 @@ from mem0audit.core.advice import dies_with_agent, keep_log_step, manual_snapsho
 from mem0audit.core.catalogue import CATALOGUE
 from mem0audit.core.model import Finding, Holder, Incident, NotChecked, Place, Report, Severity
 from mem0audit.core.points import clipped
-from mem0audit.core.snapshot import LARGEST_BYTES
+from mem0audit.core.snapshot import BY_PAGES_BYTES
+from mem0audit.core.times import age
 from mem0audit.report.escape import escape, shell_word
 from mem0audit.report.pages import candidate_lines
 from mem0audit.report.screen import Screen, table
@@ -481,9 +482,18 @@ def _take_out(report: Report, screen: Screen, urgent: str) -> tuple[str, tuple[s
     install = report.install
     keepers = sorted(report.holders, key=lambda h: (not h.private_mounts, h.how != "lock"))
     holder = keepers[0] if keepers else None
-    if not (holder is not None and holder.private_mounts) and _takes_snapshots(report):
-        to = _durable_folder(report, "mem0-snapshots")
-        folder = to or "/WHERE/IT/LASTS/mem0-snapshots"
+    private = holder is not None and holder.private_mounts
+    if _takes_snapshots(report, private):
+        to = _snapshot_folder(report)
+        folder = to or NO_FOLDER
+        if private:
+            # root has another home and none of the user's settings: every path is named, and the agent's is not ours
+            history, vectors_folder = (_inside(path, holder) for path in _store_paths(report))
+            words = ["--history", history, "--qdrant-path", vectors_folder, "--to", folder]
+            command = f"mem0audit snapshot create {' '.join(map(shell_word, words))}"
+            return f"{_when(report, urgent)}, as root: copy both stores as a pair to a folder that lasts", (
+                command,
+            )
         what = "copy both stores as a pair to "
         what += to or "a folder that lasts (put its name in)"
         return f"{_when(report, urgent)}: {what}", (f"mem0audit snapshot create --to {shell_word(folder)}",)
@@ -500,10 +510,18 @@ def _take_out(report: Report, screen: Screen, urgent: str) -> tuple[str, tuple[s
         sqlite3_shell=screen.sqlite3_shell,
     )
     label = _when(report, urgent)
-    if holder is not None and holder.private_mounts:
+    if private:
         label += ", as root"
     where = f"copy both stores to {to}" if to else "copy both stores to a folder that lasts (put its name in)"
     return f"{label}: {where}", steps
+
+
+def _inside(path: str, holder: Holder | None) -> str:
+    """A store's path as it is seen from here where a process has it open in a root of its own."""
+    if holder is None or path.startswith("/proc/"):
+        return path
+    held = any(p == path or p.startswith(path.rstrip("/") + "/") for p in holder.paths)
+    return f"/proc/{holder.pid}/root{path}" if held else path
 
 
 def _when(report: Report, urgent: str) -> str:
@@ -513,15 +531,25 @@ def _when(report: Report, urgent: str) -> str:
     return label
 
 
-def _takes_snapshots(report: Report) -> bool:
-    """Whether `snapshot create` would take this install: both stores there, not seen through another process's
-    root, and no larger than it copies beside an agent."""
+def _takes_snapshots(report: Report, private: bool) -> bool:
+    """Whether `snapshot create` would take this install: both stores there (in the agent's own root, where it has one),
+    and the log no larger than it copies beside an agent."""
     places = [_place(report, path) for path in _store_paths(report)]
-    if len(places) < 2 or any(place is None or not place.exists or place.problem for place in places):
+    if len(places) < 2 or any(place is None or place.problem for place in places):
         return False
-    if any(place.path.startswith("/proc/") for place in places if place is not None):
+    if not private and any(not place.exists for place in places if place is not None):
         return False
-    return sum(place.size_bytes or 0 for place in places if place is not None) <= LARGEST_BYTES
+    return places[0] is not None and (places[0].size_bytes or 0) <= BY_PAGES_BYTES
+
+
+NO_FOLDER = "/WHERE/IT/LASTS/mem0-snapshots"
+
+
+def _snapshot_folder(report: Report) -> str | None:
+    """The folder for snapshots that is set, else a new one that lasts; None where none is known to."""
+    if report.snapshots is not None and report.snapshots.folders:
+        return report.snapshots.folders[0]
+    return _durable_folder(report, "mem0-snapshots")
 
 
 def _durable_folder(report: Report, name: str) -> str | None:
@@ -712,8 +740,19 @@ def _short(report: Report, screen: Screen) -> bool:
         not screen.verbose
         and not report.incidents
         and not any(n.gap for n in report.not_checked)
-        and all(f.severity == Severity.INFO for f in report.findings)
+        and all(f.severity == Severity.INFO or f.code == "B901" for f in report.findings)
     )
+
+
+def _last_snapshot(report: Report) -> str:
+    """The newest good snapshot in a sentence, or that there is none; nothing where nobody looked."""
+    known = report.snapshots
+    if known is None or known.not_read:
+        return ""
+    newest = known.newest_good
+    if newest is None or newest.taken_at is None:
+        return " No snapshot yet." if any(f.code == "B901" for f in report.findings) else ""
+    return f" Last snapshot {age(known.seen_at - newest.taken_at)} ago."
 
 
 def _good(report: Report, screen: Screen) -> list[str]:
@@ -726,14 +765,20 @@ def _good(report: Report, screen: Screen) -> list[str]:
     lasting = [ground(p, report.holders)[1] for p in report.places if p.path in _store_paths(report)]
     if lasting and all(lasting):
         text += " Durable."
-    text += f" {plural(len(report.checked), 'rule')}, {seconds(report.seconds)}"
-    lines = screen.wrap(text)
+    text += _last_snapshot(report)
     tail = []
-    if report.findings:
-        tail.append(f"{plural(len(report.findings), 'note')} ({', '.join(_codes(report))})")
+    notes = [code for code in _codes(report) if code != "B901"]
+    if notes:
+        count = sum(1 for f in report.findings if f.code != "B901")
+        tail.append(f"{plural(count, 'note')} ({', '.join(notes)})")
     unchecked = {n.what for n in report.not_checked if not _planned(n)}
     if unchecked:
         tail.append(f"{plural(len(unchecked), 'rule')} not checked")
+    if any(f.code == "B901" for f in report.findings):
+        text += "".join(f" {part[:1].upper()}{part[1:]}." for part in tail)
+        take = screen.command("snapshot create", "--to", _snapshot_folder(report) or NO_FOLDER)
+        return [*screen.wrap(f"{text} {_rules(report)}"), f"Take one:   {take}"]
+    lines = screen.wrap(f"{text} {_rules(report)}")
     if tail:
         more = screen.command("audit", "--verbose")
         said = ", ".join(tail) + ":"
@@ -771,3 +816,7 @@ def _nothing_found(report: Report, screen: Screen) -> list[str]:
         "mem0audit audit --config FILE   # the dict given to Memory.from_config, as YAML, JSON or TOML", 3
     )
     return lines
+
+
+def _rules(report: Report) -> str:
+    return f"{plural(len(report.checked), 'rule')}, {seconds(report.seconds)}"

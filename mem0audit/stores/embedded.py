@@ -12,9 +12,10 @@ import json
 import os
 import stat
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from mem0audit.core.errors import CouldNotRead
 from mem0audit.core.model import (
@@ -29,6 +30,7 @@ from mem0audit.core.model import (
     VectorFacts,
 )
 from mem0audit.stores import pickles, sqlitefiles
+from mem0audit.stores.child import Child, ChildFailed, worthwhile
 
 T = TypeVar("T")
 
@@ -98,24 +100,30 @@ class EmbeddedStore:
             meta_problem=meta_problem,
         )
 
-    def points(self, collection: CollectionInfo, keep: KeepPoint[T]) -> PointsRead[T]:
+    def points(
+        self, collection: CollectionInfo, keep: KeepPoint[T], *, helped: bool = False
+    ) -> PointsRead[T]:
         """Every point as of one instant, each through `keep`, called in rowid order as rows come. What it
         returned for rows replaced meanwhile is dropped; a file that changes identity is read from the start
         again. So `keep` returns what is kept and counts nothing itself.
 
         Of several rows for one normalised id the highest rowid is kept, as qdrant-client 1.20 does; the
         others are reported. Rows that do not decode are reported and the rest is read. Never raises for
-        what the file is: `file.problem` says what is wrong with it.
+        what the file is: `file.problem` says what is wrong with it. `helped` lets a child read a part of a large
+        collection: `keep` is then called in both processes, and what it returns must pickle.
         """
-        made: list[_Points[T]] = []
+        path = str(Path(collection.path, STORAGE))
+        with _helper(path, collection.dims, keep, helped) as helper:
 
-        def body(reading: sqlitefiles.Reading) -> _Points[T]:
-            points = _Points(pickles.point_decoder(collection.dims), keep)
-            made[:] = [points]
-            sqlitefiles.read_points(reading, points)
-            return points
+            def body(reading: sqlitefiles.Reading) -> _Points[T]:
+                points = _Points(pickles.point_decoder(collection.dims), keep)
+                part = None if helper is None or helper.begun else helper
+                if part is not None:
+                    part.points = points
+                sqlitefiles.read_points(reading, points, part)
+                return points
 
-        state, points = sqlitefiles.read_file(str(Path(collection.path, STORAGE)), body)
+            state, points = sqlitefiles.read_file(path, body)
         if points is None:
             return PointsRead(state, {})
         return points.result(state)
@@ -214,6 +222,13 @@ class _Points(Generic[T]):
             self.kept = [self.kept[index] for index in stay]
         self.bad = [row for row in self.bad if row.rowid not in rowids]
 
+    def begin_with(self, part: _Part) -> None:
+        """Puts rows with lower rowids before its own."""
+        self.rowids = part.rowids + self.rowids
+        self.ids = part.ids + self.ids
+        self.kept = part.kept + self.kept
+        self.bad = part.bad + self.bad
+
     def result(self, state: Any) -> PointsRead[T]:
         rows = dict(zip(self.ids, self.kept, strict=True))
         duplicates: tuple[DuplicateRows, ...] = ()
@@ -240,6 +255,80 @@ class _Points(Generic[T]):
                 losers = tuple(self.rowids[index] for index in indexes[:-1])
                 duplicates.append(DuplicateRows(point_id, self.rowids[indexes[-1]], losers))
         return rows, tuple(duplicates)
+
+
+# --- A second processor ----------------------------------------------------------------------------
+
+HELPED_BYTES: Final = 64 << 20
+"""From this size on a child decodes the first half of the points: it takes some 10 ms to start."""
+
+
+class _Part(NamedTuple):
+    """Rows as a child hands them over: what `_Points` collects, and the key of each rowid."""
+
+    keys: dict[int, Any]
+    rowids: list[int]
+    ids: list[PointId]
+    kept: list[Any]
+    bad: list[BadRow]
+
+
+class _Helper:
+    """A child that reads and decodes the first half of a collection: a `sqlitefiles.FirstPart`.
+
+    It is forked before this process opens the file: no connection or lock of SQLite's must cross a fork.
+    """
+
+    def __init__(self, path: str, dims: int | None, keep: KeepPoint[Any]) -> None:
+        self.begun = False
+        self.points: _Points[Any] | None = None
+        self.child: Child[_Part | None] = Child(
+            lambda receive: _first_part(path, _Points(pickles.point_decoder(dims), keep), *receive()), ()
+        )
+
+    def begin(self, last: int, limit: int) -> None:
+        """See FirstPart."""
+        self.begun = True
+        with suppress(OSError):  # it is gone: `end` says so
+            self.child.tell((last, limit))
+
+    def end(self) -> dict[int, Any] | None:
+        """See FirstPart."""
+        try:
+            part = self.child.result()
+        except ChildFailed:
+            return None
+        if part is None or self.points is None:
+            return None
+        self.points.begin_with(part)
+        return part.keys
+
+
+def _first_part(path: str, points: _Points[Any], last: int, limit: int) -> _Part | None:
+    """The rows up to `last`; None where they do not read as those of a sound file do."""
+    keys: dict[int, Any] = {}
+
+    def body(reading: sqlitefiles.Reading) -> bool:
+        if keys or reading.way == "scratch copy":
+            return False
+        sqlitefiles.read_pages(reading, limit, sqlitefiles.FIRST, last, points.take, keys)
+        return True
+
+    state, whole = sqlitefiles.read_file(path, body, check=False)
+    if not whole or state.problem is not None:
+        return None
+    return _Part(keys, points.rowids, points.ids, points.kept, points.bad)
+
+
+@contextmanager
+def _helper(path: str, dims: int | None, keep: KeepPoint[Any], wanted: bool) -> Iterator[_Helper | None]:
+    """A helper where it is wanted and worthwhile, None elsewhere; it has ended when this is left."""
+    helper = _Helper(path, dims, keep) if wanted and worthwhile(path, HELPED_BYTES) else None
+    try:
+        yield helper
+    finally:
+        if helper is not None:
+            helper.child.stop()
 
 
 def _found(row: tuple[int, Any, Any], wanted: PointId) -> FoundPoint | None:

@@ -16,10 +16,10 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from mem0audit.core.errors import Refused
 
@@ -308,6 +308,39 @@ def backup_database(connection: sqlite3.Connection, target: Path) -> None:
     with closing(sqlite3.connect(target, isolation_level=None)) as copy:
         copy.execute("PRAGMA journal_mode = memory")
         connection.backup(copy, pages=-1)
+
+
+class RowTarget:
+    """A new storage file (0600) that rows are written into one by one: the table as qdrant-client makes it, the rowids
+    as they were. Raises sqlite3.Error, OSError."""
+
+    def __init__(self, path: Path) -> None:
+        step("snapshot.rows.create")
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        self._connection = sqlite3.connect(path, isolation_level=None)
+        self._connection.execute("PRAGMA journal_mode = off")
+        self._connection.execute("PRAGMA synchronous = off")
+        self._connection.execute("CREATE TABLE points (id TEXT PRIMARY KEY, point BLOB)")
+
+    def put(self, rows: Sequence[tuple[int, Any, Any]]) -> None:
+        """More rows: (rowid, id, point)."""
+        if rows:
+            step("snapshot.rows.put")
+            self._connection.execute("BEGIN")
+            self._connection.executemany("INSERT INTO points (rowid, id, point) VALUES (?, ?, ?)", rows)
+            self._connection.execute("COMMIT")
+
+    def drop(self, rowids: Collection[int]) -> None:
+        """Takes rows away again; what they held is gone with the rebuild."""
+        if rowids:
+            step("snapshot.rows.drop")
+            self._connection.execute("BEGIN")
+            self._connection.executemany("DELETE FROM points WHERE rowid = ?", [(rowid,) for rowid in rowids])
+            self._connection.execute("COMMIT")
+
+    def close(self) -> None:
+        """No more rows."""
+        self._connection.close()
 
 
 def make_folders(path: Path) -> None:

@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from mem0audit.core.errors import CouldNotRead
@@ -26,6 +27,7 @@ from mem0audit.core.model import (
     StrandedTable,
 )
 from mem0audit.stores import sqlitefiles
+from mem0audit.stores.child import Child, ChildFailed, worthwhile
 from mem0audit.stores.sqlitefiles import Changed, ReadFailed, Reading, quoted
 
 S = TypeVar("S", bound=RowSink)
@@ -337,6 +339,52 @@ def _salvage(reading: Reading, select: str, last: int, sink: RowSink) -> int:
     if rows:
         sink.rows(rows)
     return len(rows)
+
+
+HELPED_BYTES: Final = 8 << 20
+"""From this size on a child describes the file while its rows are read."""
+
+
+def read_history(path: str, start: Callable[[], S]) -> tuple[HistoryFile, S | None]:
+    """What a `history.db` is and its rows, through a sink that `start` makes: see read_history_file and read_rows.
+
+    The sink is None where the rows could not be read whole; the file's problem says why.
+    """
+    child = None
+    if worthwhile(path, HELPED_BYTES):
+        child = Child(lambda _: read_history_file(path), ())
+    try:
+        history = read_history_file(path) if child is None else None
+        if history is not None and (history.file.problem is not None or history.schema is None):
+            return history, None
+        state, sink = read_rows(path, start)
+        if child is not None:
+            history = _described(child, path)
+        assert history is not None
+    finally:
+        if child is not None:
+            child.stop()
+    if history.file.problem is not None or history.schema is None:
+        return history, None
+    history = replace(history, file=_joined(history.file, state))
+    return history, None if state.problem is not None else sink
+
+
+def _described(child: Child[HistoryFile], path: str) -> HistoryFile:
+    try:
+        return child.result()
+    except ChildFailed:
+        return read_history_file(path)
+
+
+def _joined(first: FileState, second: FileState) -> FileState:
+    """What two openings of one file say together: the second reading's problem, the first's check."""
+    return replace(
+        first,
+        problem=second.problem,
+        hot_journal=first.hot_journal or second.hot_journal,
+        longest_hold_s=max(first.longest_hold_s, second.longest_hold_s),
+    )
 
 
 # --- Questions -------------------------------------------------------------------------------------

@@ -9,8 +9,11 @@ go and all is tried again. Then the pages are copied under the locks.
 
 A SHARED lock stops no WAL writer, and waiting for stillness would only pull the two instants apart: there a read
 transaction on each file, in the same order, one right after the other, gives the instant, and SQLite's backup
-copies from it. What a deletion in flight took away shows in no newest row; so there the log is watched for a
-moment longer, and what it says next tells what was in flight.
+copies from it, however large it is. What a deletion in flight took away shows in no newest row; so there the
+log is watched for a moment longer, and what it says next tells what was in flight.
+
+Where the pages of a rollback install are too many to be compared under the locks, its collections are copied row by
+row, unlocked, and only what changed since is read under them.
 """
 
 from __future__ import annotations
@@ -28,8 +31,10 @@ from typing import Any, Final, Literal
 
 from mem0audit.core.model import HistoryRow
 from mem0audit.core.points import text_digest
+from mem0audit.core.snapshot import BY_PAGES_BYTES
 from mem0audit.core.times import instant
 from mem0audit.stores import files, pickles, sqlitefiles
+from mem0audit.stores.rowcopy import NotByRows, RowCopy
 from mem0audit.stores.sqlitefiles import Changed, ReadFailed, Reading
 
 LONGEST_HOLD_S: Final = 2.0
@@ -125,17 +130,59 @@ def take_pair(
     order: dict[str, int] = {"memories": 0, "history": 1, "entities": 2}
     wanted = sorted(sources, key=lambda source: order[source.role])
     bound = hold_bound(sum(_size(source.path) for source in wanted))
+    by_rows = sum(_size(source.path) for source in wanted) > BY_PAGES_BYTES
     for source in wanted:
-        _warm(source.path)
+        if not by_rows or source.role == "history":
+            _warm(source.path)
+    with ExitStack() as copies:
+        return _take(wanted, meta, raw, bound, _RowCopies(copies) if by_rows else None, now, pause)
+
+
+class _RowCopies:
+    """The row copies of one pair: begun once, brought nearer with every try."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self._of: dict[Path, RowCopy] = {}
+
+    def refreshed(self, part: _Part) -> RowCopy:
+        """The copy of this file, as near as it can be brought without a lock."""
+        copy = self._of.get(part.target)
+        if copy is None:
+            copy = self._of[part.target] = RowCopy(part.target)
+            self._stack.callback(copy.close)
+        try:
+            copy.refresh(part.reading)
+        except NotByRows:
+            detail = (
+                "is too large to be copied by pages, and holds more than the table that qdrant-client makes"
+            )
+            raise CannotTake(part.source.path, "other", detail) from None
+        except sqlite3.OperationalError as error:
+            raise _problem(error, part.source.path) from None
+        return copy
+
+
+def _take(
+    wanted: Sequence[Source],
+    meta: str | None,
+    raw: Path,
+    bound: float,
+    row_copies: _RowCopies | None,
+    now: Callable[[], float],
+    pause: Callable[[float], None],
+) -> Pair:
     longest, lone, slow = 0.0, 0, 0
     torn: bytes | None = None
-    end = time.monotonic() + WHOLE_S
-    tries, wal = 0, False
+    end = float("inf")
+    tries, wal, last = 0, False, False
     while True:
         tries += 1
-        last = tries >= (WAL_TRIES if wal else TRIES) or time.monotonic() > end
         try:
-            with _held(wanted, raw, torn) as taking:
+            with _held(wanted, raw, torn, row_copies) as taking:
+                # The first try copies ahead, which takes as long as it takes.
+                end = min(end, time.monotonic() + WHOLE_S)
+                last = tries >= (WAL_TRIES if wal else TRIES) or time.monotonic() > end
                 wal = taking.wal
                 try:
                     why, only_lone = taking.settle(meta, now())
@@ -196,7 +243,9 @@ class _Busy(Exception):
 
 
 @contextlib.contextmanager
-def _held(sources: Sequence[Source], raw: Path, torn: bytes | None) -> Iterator[_Taking]:
+def _held(
+    sources: Sequence[Source], raw: Path, torn: bytes | None, row_copies: _RowCopies | None
+) -> Iterator[_Taking]:
     """Every file open, none locked yet; at the end all locks are let go, and only then a descriptor is closed:
     POSIX drops all of a process's locks on a file with the first one."""
     with ExitStack() as descriptors, ExitStack() as connections:
@@ -204,7 +253,11 @@ def _held(sources: Sequence[Source], raw: Path, torn: bytes | None) -> Iterator[
         for number, source in enumerate(sources):
             part = _open(source, connections)
             part.target = raw / f"{number}.db"
-            if part.reading.journal_mode == "rollback":
+            if part.reading.journal_mode != "rollback":
+                pass
+            elif row_copies is not None and source.role != "history":
+                part.rows = row_copies.refreshed(part)
+            else:
                 part.descriptor = files.open_source(source.path)
                 descriptors.callback(files.close_source, part.descriptor)
                 part.copy_to = files.copy_target(part.target)
@@ -233,6 +286,7 @@ class _Part:
     target: Path
     descriptor: int = -1
     copy_to: int = -1
+    rows: RowCopy | None = None
 
     def all(self, sql: str, args: tuple[Any, ...] = ()) -> list[Any]:
         try:
@@ -355,7 +409,10 @@ class _Taking:
         assert self.begun is not None
         copied = []
         for part in self.parts:
-            if part.reading.journal_mode == "rollback":
+            if part.rows is not None:
+                part.rows.look(part.reading, self.begun + bound)
+                way = "rows"
+            elif part.reading.journal_mode == "rollback":
                 way = files.copy_pages(part.descriptor, part.copy_to, self.begun + bound)
             else:
                 try:
@@ -365,6 +422,9 @@ class _Taking:
                 way = "backup"
             copied.append(CopiedFile(part.source, part.target, part.reading.journal_mode, way))
         self.let_go()
+        for part in self.parts:
+            if part.rows is not None:
+                part.rows.finish()
         return tuple(copied)
 
     # -- the look ---------------------------------------------------------------------------------

@@ -559,47 +559,63 @@ class PageSink(Protocol):
         ...
 
 
-def read_points(reading: Reading, sink: PageSink) -> None:
+class FirstPart(Protocol):
+    """Somebody who reads the first part of a table while the rest is read here."""
+
+    def begin(self, last: int, limit: int) -> None:
+        """Begin to read the rows up to and with this rowid, at most `limit` a page."""
+        ...
+
+    def end(self) -> dict[int, Any] | None:
+        """Once the sink has those rows, the key of each rowid; None where they could not be read."""
+        ...
+
+
+FIRST: Final = -(1 << 63)
+
+
+def read_points(reading: Reading, sink: PageSink, first_part: FirstPart | None = None) -> None:
     """Every row of `points (id TEXT PRIMARY KEY, point BLOB)` as of one instant, in rowid order.
 
     Pages in rowid order, each in a read transaction of its own. INSERT OR REPLACE gives its row a rowid above
     every row present, so that one closing look settles it: `data_version` unchanged means that nothing was
     written meanwhile; else one scan of (rowid, id) over the covering index says which rows went and which
     came, and the newest rows are read again, since a rowid is used again after the newest row went.
-    Raises Changed when the table became another one. A damaged table gives what still reads, and the
-    reading's `problem` says how much.
+    The first rowids, somewhat less than half, are read by `first_part`, between the same two looks. Raises
+    Changed when the table became another one. A damaged table gives what still reads, and the reading's `problem`
+    says how much.
     """
     reading.require_table("points")
     schema, changes = reading.schema_count(), reading.change_count()
     seen: dict[int, Any] = {}
     limit = 64
+    last = FIRST
     try:
         rows_there = int(reading.one("SELECT count(*) FROM points"))
         bytes_there = int(reading.one("PRAGMA page_count")) * int(reading.one("PRAGMA page_size"))
         limit = max(4, min(4096, PAGE_BYTES // (bytes_there // max(rows_there, 1) + 1)))
-    except sqlite3.DatabaseError as error:
-        if not _is_damage(error):
-            raise
-    last = -(1 << 63)
-    sql = "SELECT rowid, id, point FROM points WHERE rowid > ? ORDER BY rowid LIMIT ?"
-    try:
-        while True:
-            rows, whole = reading.page(sql, (last, limit))
-            if rows:
-                if rows[-1][0] <= last:
-                    raise sqlite3.DatabaseError("malformed: rowids out of order")
-                sink.take(rows)
-                seen.update([(row[0], row[1]) for row in rows])
-                last = rows[-1][0]
-            if whole and len(rows) < limit:
-                break
+        if first_part is not None and rows_there:
+            lowest, highest = reading.all("SELECT min(rowid), max(rowid) FROM points")[0]
+            last = lowest + (highest - lowest) * 9 // 20  # handing its rows over takes a while too
+            first_part.begin(last, limit)
+        read_pages(reading, limit, last, (1 << 63) - 1, sink.take, seen)
+        if last != FIRST:
+            assert first_part is not None
+            part = first_part.end()
+            if part is None:
+                sink.drop(set(seen))
+                return read_points(reading, sink)
+            seen = part | seen
     except sqlite3.DatabaseError as error:
         if not _is_damage(error):
             raise
         if reading.doubtful:
             raise Changed from None
-        _salvage(reading, sink, last, len(seen))
-        return
+        if last != FIRST:  # what still reads is looked for here, from the first row on
+            sink.drop(set(seen))
+            return read_points(reading, sink)
+        _salvage(reading, sink, max(seen, default=FIRST), len(seen))
+        return None
     for attempt in range(ATTEMPTS):
         try:
             fresh, dropped = _close(reading, schema, changes, seen)
@@ -610,7 +626,7 @@ def read_points(reading: Reading, sink: PageSink) -> None:
             if _is_damage(error):
                 total = len(seen)
                 reading.problem = FileProblem("damaged", f"{total} rows read, but the index is damaged")
-                return
+                return None
             if "interrupted" not in str(error) or attempt == ATTEMPTS - 1:
                 raise
             # Too slow from a cold disk: the index is in the page cache now.
@@ -618,6 +634,29 @@ def read_points(reading: Reading, sink: PageSink) -> None:
         sink.drop(dropped)
     if fresh:
         sink.take(fresh)
+    return None
+
+
+def read_pages(
+    reading: Reading,
+    limit: int,
+    after: int,
+    last: int,
+    take: Callable[[list[Any]], None],
+    seen: dict[int, Any],
+) -> None:
+    """Pages of at most `limit` rows with `after` < rowid <= `last`, in that order, each noted in `seen`."""
+    sql = "SELECT rowid, id, point FROM points WHERE rowid > ? AND rowid <= ? ORDER BY rowid LIMIT ?"
+    while True:
+        rows, whole = reading.page(sql, (after, last, limit))
+        if rows:
+            if rows[-1][0] <= after:
+                raise sqlite3.DatabaseError("malformed: rowids out of order")
+            take(rows)
+            seen.update([(row[0], row[1]) for row in rows])
+            after = rows[-1][0]
+        if whole and len(rows) < limit:
+            return
 
 
 def _close(reading: Reading, schema: int, changes: int, seen: dict[int, Any]) -> tuple[list[Any], set[int]]:

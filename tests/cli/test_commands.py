@@ -62,6 +62,18 @@ def test_a_clean_install_is_two_lines_and_exit_0(tmp_path: Path, clean: StoreCop
     assert run(tmp_path, "audit", *flags(clean), "--ignore", "L,T701", "--quiet").out == ""
 
 
+def test_a_clean_install_with_a_snapshot(tmp_path: Path, clean: StoreCopy) -> None:
+    folder = tmp_path / "snapshots"
+    assert run(tmp_path, "snapshot", "create", *flags(clean), "--to", str(folder)).code == 0
+    (tmp_path / "mem0audit.toml").write_text(f"snapshot_dir = {json.dumps(str(folder))}\n")
+    ran = run(tmp_path, "audit", *flags(clean), "--ignore", "L,T701")
+    assert (ran.code, ran.err) == (0, "")
+    assert "changes agree. " in ran.out
+    assert "Last snapshot 0 s ago." in ran.out or "Last snapshot 1 s ago." in ran.out
+    told = json.loads(run(tmp_path, "audit", *flags(clean), "--format", "json").out)["snapshots"]
+    assert [one["problems"] for one in told["snapshots"]] == [[]]
+
+
 def test_an_emptied_install(tmp_path: Path, emptied: StoreCopy) -> None:
     ran = run(tmp_path, "audit", *flags(emptied))
     assert (ran.code, ran.err) == (1, "")

@@ -125,7 +125,9 @@ def test_a_healthy_install_in_a_durable_folder(durable: Path) -> None:
     private(durable)
     code, text = audit(*of(agent), "--ignore", "L102")  # the checkout may lie below a cleaned /tmp
     assert code == 0, text
-    assert text.startswith("4 memories and 4 changes agree. Durable.")
+    assert text.startswith("4 memories and 4 changes agree. Durable. No snapshot yet.")
+    assert "\nTake one:   " in text
+    assert "snapshot create" in text
     assert len(text.splitlines()) <= 3
 
 

@@ -139,11 +139,11 @@ SLOW = """
 import sys, time
 import mem0audit.operations.audit as module
 real = module.audit
-def slow(install, host, *, progress=None, **options):
+def slow(install, host, *, progress=None, **named):
     for done in range(8):
         if progress: progress("reading mem0 [bold]", done, 8)
         time.sleep(0.2)
-    return real(install, host, **options)
+    return real(install, host, **named)
 module.audit = slow
 from mem0audit.cli.main import main
 sys.argv[0] = "mem0audit"

@@ -16,13 +16,13 @@ from mem0audit.core.catalogue import CATALOGUE, Rule, closest, find, matches, pa
 from tests.builders import MemoryBuilder
 
 TABLE = """
-B901 no-snapshot low planned
-B902 old-snapshot medium planned
-B903 damaged-snapshot high planned
-B904 unsettled-snapshot low planned
+B901 no-snapshot low
+B902 old-snapshot medium
+B903 damaged-snapshot high
+B904 unsettled-snapshot low
 B905 snapshot-with-erased high planned
 B906 interrupted-operation high planned
-B907 unpaired-backup medium planned
+B907 unpaired-backup medium
 C601 duplicate-memory medium
 C602 empty-memory medium
 C603 foreign-payload medium
@@ -327,7 +327,7 @@ def test_reading_out_of_a_damaged_file(tmp_path: Path) -> None:
 
 @pytest.mark.root
 def test_the_copy_out_of_a_private_tmp(tmp_path: Path) -> None:
-    """The lines of L104, the inner ones typed into the shell that the first one opens."""
+    """The lines of L104 for doing it by hand, the inner ones typed into the shell that the first one opens."""
     private, backup = tmp_path / "private", tmp_path / "backup"
     private.mkdir()
     agent = subprocess.Popen(
@@ -353,7 +353,8 @@ def test_the_copy_out_of_a_private_tmp(tmp_path: Path) -> None:
             ("PID", str(agent.pid)),
         ):
             page = page.replace(printed, real)
-        enter, *lines = page.splitlines()
+        by_hand = page.splitlines()
+        enter, *lines = by_hand[by_hand.index(f"nsenter --target {agent.pid} --mount") :]
         leave = lines.index("exit")
         subprocess.run(enter.split(), input="\n".join(lines[: leave + 1]), text=True, check=True)
         for line in [line for line in lines[leave + 1 :] if not line.startswith(('"', " "))]:

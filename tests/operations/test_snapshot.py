@@ -30,7 +30,7 @@ from mem0audit.install.locate import Flags, locate
 from mem0audit.operations import verify as operation
 from mem0audit.operations.snapshot import create, plan_create
 from mem0audit.operations.verify import find_snapshots, list_snapshots, verify
-from mem0audit.stores import files
+from mem0audit.stores import files, pair
 from tests.builders import MemoryBuilder, RawHistory, RawPoints, copy_store
 
 ROOT = Path(__file__).parents[2]
@@ -119,6 +119,58 @@ def test_what_goes_in_comes_out(tmp_path: Path, name: str, wal: bool) -> None:
     assert not [p for p in path.rglob("*") if p.name.endswith(("-wal", "-shm", "-journal"))]
 
 
+@pytest.fixture
+def by_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every store is too large to be copied page by page."""
+    monkeypatch.setattr(pair, "BY_PAGES_BYTES", 0)
+
+
+@pytest.mark.usefixtures("by_rows")
+@pytest.mark.parametrize("name", STORES)
+def test_what_goes_in_by_rows_comes_out(tmp_path: Path, name: str) -> None:
+    store = copy_store(name, tmp_path)
+    before = tree(store.folder)
+    done = take(store, tmp_path / "snapshots")
+    assert tree(store.folder) == before
+    assert {f.way for f in done.manifest.files if f.collection is not None} == {"rows"}
+    assert verify(done.path, "deep").good
+    assert rows_of(f"{done.path}/history.db") == rows_of(store.history)
+    assert scrolled(Path(done.path, "qdrant"), tmp_path / "two") == scrolled(store.vectors, tmp_path / "one")
+
+
+ROW_STEPS = ("snapshot.rows.create", "snapshot.rows.put", "snapshot.rows.drop")
+
+
+@pytest.mark.usefixtures("by_rows")
+@pytest.mark.parametrize("kind", [errno.EIO, errno.ENOSPC, signal.SIGKILL])
+@pytest.mark.parametrize("name", ROW_STEPS)
+def test_faults_of_the_copy_by_rows(tmp_path: Path, name: str, kind: int) -> None:
+    store = copy_store("2.2.1", tmp_path)
+    folder = tmp_path / "snapshots"
+    first = take(store, folder).path
+    before, live = tree(Path(first)), tree(store.folder)
+    if kind == signal.SIGKILL:
+        words = [str(ROOT), str(store.history), str(store.vectors), str(folder), name]
+        code = KILLED.replace("files.step = step", "files.step = step; pair.BY_PAGES_BYTES = 0")
+        done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+        assert done.returncode == -signal.SIGKILL, done.stderr
+    else:
+        fired = []
+
+        def fail(step: str) -> None:
+            if step == name:
+                fired.append(step)
+                raise OSError(kind, os.strerror(kind))
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(files, "step", fail)
+            with pytest.raises(Failed, match=os.strerror(kind).lower()):
+                take(store, folder)
+        assert fired
+    check_after_a_fault(store, folder, first, before, name)
+    assert tree(store.folder) == live
+
+
 def test_deleted_text_is_not_carried_along(tmp_path: Path) -> None:
     """Free pages hold what was deleted (SQLite without secure_delete): the rebuilt copy has none."""
     with MemoryBuilder(tmp_path / "install") as agent:
@@ -193,9 +245,9 @@ def test_half_an_install_is_no_pair(tmp_path: Path, missing: str) -> None:
     assert not (tmp_path / "snapshots").exists()
 
 
-def test_a_store_that_is_too_large(tmp_path: Path) -> None:
+def test_a_log_that_is_too_large(tmp_path: Path) -> None:
     store = copy_store("2.2.1", tmp_path)
-    os.truncate(store.vectors / "collection/mem0/storage.sqlite", 3_000_000_000)  # sparse
+    os.truncate(store.history, 3_000_000_000)  # sparse
     with pytest.raises(Refused, match=r"3\.0 GB"):
         take(store, tmp_path / "snapshots")
 
@@ -254,6 +306,65 @@ def test_from_a_tmpfs_to_a_disk(durable: Path) -> None:
     assert done.manifest.filesystems["vectors"] == "tmpfs"
     assert {f.way for f in done.manifest.files if f.collection} == {"read and write"}
     assert verify(done.path, "deep").good
+
+
+HOLDING = """
+import os, sqlite3, sys, time
+if sys.argv[2] == "chroot":
+    os.chroot(sys.argv[1]); at = "/"
+else:
+    at = sys.argv[1]
+paths = [f"{at}/qdrant/collection/mem0/storage.sqlite", f"{at}/history.db"]
+open_ = [sqlite3.connect(p, isolation_level=None) for p in paths]
+for c in open_:
+    c.execute(f"PRAGMA journal_mode = {sys.argv[3]}")
+    c.execute("CREATE TABLE extra (x)"); c.execute("DROP TABLE extra")
+    c.execute("SELECT * FROM sqlite_master").fetchall()
+print("open", flush=True)
+time.sleep(100)
+"""
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("mode", ["delete", "wal"])
+@pytest.mark.parametrize("root", ["same", "chroot"])
+def test_out_of_an_agents_own_root(durable: Path, root: str, mode: str) -> None:
+    """PrivateTmp=, a container: the stores are there for one process alone, and die with it."""
+    needs_root()
+    theirs = copy_store("2.2.1", durable / "theirs")
+    before = rows_of(theirs.history)
+    seen = durable / "seen"
+    seen.mkdir()
+    copying = f"mount -t tmpfs tmpfs {seen} && cp -r {theirs.vectors} {theirs.history} {seen}"
+    script = f'{copying} && exec "{os.path.realpath(sys.executable)}" -c "$1" "{seen}" {root} {mode}'
+    agent = subprocess.Popen(
+        ["unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh", HOLDING],
+        stdout=subprocess.PIPE,
+    )
+    mounts, here = Path("/proc/self/mounts").read_text(), Path.cwd()
+    try:
+        assert agent.stdout is not None
+        assert agent.stdout.readline().strip() == b"open"
+        named = "" if root == "chroot" else str(seen)
+        base = f"/proc/{agent.pid}/root" if root == "chroot" else ""
+        host = this_host()
+        given: dict[str, Any] = {f.name: None for f in dataclasses.fields(Flags)}
+        given.update(history=f"{base}{named}/history.db", qdrant_path=f"{base}{named}/qdrant")
+        taken = create(plan_create(locate(Flags(**given), host), host, str(durable / "snapshots")), host)
+    finally:
+        agent.kill()
+        agent.wait()
+        assert agent.stdout is not None
+        agent.stdout.close()
+    assert verify(taken.path, "deep").good
+    assert rows_of(f"{taken.path}/history.db") == before
+    manifest = taken.manifest
+    assert (manifest.settled, manifest.counts["memories"]) == (True, 19)
+    assert (manifest.history.value, manifest.vectors.value) == (f"{named}/history.db", f"{named}/qdrant")
+    assert manifest.files[0].source == f"{named}/history.db"
+    assert {f.journal_mode for f in manifest.files} == {"wal" if mode == "wal" else "rollback", None}
+    assert Path("/proc/self/mounts").read_text() == mounts
+    assert Path.cwd() == here
 
 
 @pytest.mark.root
@@ -420,7 +531,7 @@ KILLED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])
 from tests.operations.test_snapshot import take
-from mem0audit.stores import files
+from mem0audit.stores import files, pair
 from pathlib import Path
 class Store: history = sys.argv[2]; vectors = sys.argv[3]
 name, left = sys.argv[5], 1

@@ -122,8 +122,17 @@ def test_what_dies_is_taken_out_before_anything_is_stopped(name: str) -> None:
     assert "with the agent running" in text
 
 
-def test_private_tmp_steps_enter_the_agents_namespace() -> None:
+def test_a_private_tmp_is_taken_by_root() -> None:
     text = said(installs.private_tmp())
+    assert "as root" in text
+    stores = "--history /home/ann/.mem0/history.db --qdrant-path /proc/4711/root/tmp/qdrant"
+    assert f"mem0audit snapshot create {stores} --to /home/ann/mem0-snapshots" in text
+
+
+def test_private_tmp_steps_by_hand_enter_the_agents_namespace() -> None:
+    given = installs.private_tmp()
+    large = tuple(replace(p, size_bytes=3_000_000_000) for p in given.places)
+    text = said(replace(given, places=large))
     assert "nsenter --target 4711 --mount" in text
     assert "as root" in text
 

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from mem0audit.core.model import Finding, Report
+from mem0audit.core.model import Finding, Install, Report
 from mem0audit.install.host import Host, this_host
 from mem0audit.install.locate import Flags, locate
 from mem0audit.operations.audit import audit
@@ -38,12 +38,17 @@ def report_of(
     `install` changes fields of the located install; `flags` are `locate.Flags`.
     """
     machine = on or this_host()
+    found = located(store, machine, **flags)
+    if install:
+        found = dataclasses.replace(found, **install)
+    return audit(found, machine, select=select, ignore=ignore, pause=lambda seconds: None)
+
+
+def located(store: Any, on: Host | None = None, **flags: Any) -> Install:
+    """The install of a builder or a store copy; `flags` are `locate.Flags`."""
     given: dict[str, Any] = {f.name: None for f in dataclasses.fields(Flags)}
     given.update(history=str(store.history), qdrant_path=str(store.vectors), **flags)
-    located = locate(Flags(**given), machine)
-    if install:
-        located = dataclasses.replace(located, **install)
-    return audit(located, machine, select=select, ignore=ignore, pause=lambda seconds: None)
+    return locate(Flags(**given), on or this_host())
 
 
 def codes(report: Report) -> Counter[str]:

@@ -9,12 +9,15 @@ import pickle
 import random
 import re
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 import uuid
 import warnings
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +27,7 @@ from qdrant_client.http.models import PointStruct
 
 from mem0audit.core.errors import CouldNotRead
 from mem0audit.core.model import CollectionInfo, PointId, PointsRead, VectorFacts
-from mem0audit.stores import pickles, sqlitefiles
+from mem0audit.stores import embedded, pickles, sqlitefiles
 from mem0audit.stores.embedded import EmbeddedStore
 
 DATA = Path(__file__).parent.parent / "data"
@@ -456,6 +459,158 @@ def test_random_damage_never_raises_and_never_hangs(tmp_path: Path) -> None:
     assert read_at_all > 30
 
 
+# --- With a helper --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def parts(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Any file is large enough to be read with a helper; for each one used, whether it gave its part."""
+    seen: list[bool] = []
+    end = embedded._Helper.end
+
+    def noted(self: Any) -> Any:
+        part = end(self)
+        seen.append(part is not None)
+        return part
+
+    monkeypatch.setattr(embedded, "HELPED_BYTES", 0)
+    monkeypatch.setattr(embedded._Helper, "end", noted)
+    return seen
+
+
+def both_ways(folder: Path) -> tuple[PointsRead[Any], PointsRead[Any]]:
+    store = EmbeddedStore(str(folder))
+    (collection,) = store.layout().collections
+    return store.points(collection, everything), store.points(collection, everything, helped=True)
+
+
+def compared(read: PointsRead[Any]) -> tuple[Any, ...]:
+    rows = [(point_id, repr(kept)) for point_id, kept in read.rows.items()]
+    return rows, read.duplicates, read.bad, read.unsafe, read.file.problem, read.file.integrity
+
+
+def test_a_helper_makes_no_difference(tmp_path: Path, parts: list[bool]) -> None:
+    rows: list[tuple[Any, Any]] = [(key_of(n), blob_of(n, {"v": n})) for n in range(500)]
+    rows += [(key_of(3, 2), blob_of(3, {"v": "again"})), (key_of(490, 2), blob_of(490, {"v": "again"}))]
+    rows += [(key_of(600), b"no pickle"), (key_of(601), pickle.dumps(os.system))]
+    rows = [*rows[400:], *rows[:400]]
+    new_store(tmp_path, rows)
+    alone, helped = both_ways(tmp_path)
+    assert parts == [True]
+    assert (len(alone.rows), len(alone.duplicates), len(alone.bad), len(alone.unsafe)) == (500, 2, 1, 1)
+    assert compared(alone) == compared(helped)
+    assert list(alone.rows) == list(helped.rows)
+
+
+@pytest.mark.parametrize("rowids", [[7], [7, 8], [-5, 3, 1 << 62], [1, (1 << 63) - 1]])
+def test_a_helper_and_few_or_far_rows(tmp_path: Path, parts: list[bool], rowids: list[int]) -> None:
+    path = new_store(tmp_path, [(key_of(n), blob_of(n)) for n in range(len(rowids))])
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for old in range(len(rowids), 0, -1):
+            connection.execute("UPDATE points SET rowid = ? WHERE rowid = ?", (rowids[old - 1], old))
+    alone, helped = both_ways(tmp_path)
+    assert parts == [True]
+    assert len(alone.rows) == len(rowids)
+    assert compared(alone) == compared(helped)
+
+
+def test_a_helper_and_damage(tmp_path: Path, parts: list[bool]) -> None:
+    path = stored(tmp_path)
+    pages = pages_of(path)["points leaf"]
+    for page in (pages[len(pages) // 4], pages[-len(pages) // 4]):
+        overwrite(path, page, b"\x00" * 4096)
+        alone, helped = both_ways(tmp_path)
+        assert alone.file.problem is not None
+        assert compared(alone) == compared(helped)
+    assert False in parts
+
+
+def test_a_helper_that_dies(tmp_path: Path, parts: list[bool]) -> None:
+    new_store(tmp_path, [(key_of(n), blob_of(n, {"v": n})) for n in range(500)])
+    store = EmbeddedStore(str(tmp_path))
+    (collection,) = store.layout().collections
+    parent = os.getpid()
+
+    def keep(rowid: int, point_id: PointId, payload: Any, facts: VectorFacts) -> Any:
+        if os.getpid() != parent and rowid > 100:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return payload["v"]
+
+    got = store.points(collection, keep, helped=True)
+    assert parts == [False]
+    assert dict(got.rows) == {n: n for n in range(500)}
+    assert list(got.rows) == list(range(500))
+
+
+def test_no_helper_beside_other_threads(tmp_path: Path, parts: list[bool]) -> None:
+    new_store(tmp_path, [(key_of(n), blob_of(n)) for n in range(50)])
+    done = threading.Event()
+    threads = [threading.Thread(target=done.wait) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        _, helped = both_ways(tmp_path)
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+    assert parts == []
+    assert len(helped.rows) == 50
+
+
+@pytest.mark.parametrize("where", ["here", "helper"])
+@pytest.mark.parametrize("change", ["replaced", "removed", "rowids again", "made anew"])
+def test_a_helper_and_changes_meanwhile(tmp_path: Path, parts: list[bool], change: str, where: str) -> None:
+    """Whichever process has read what, and whenever: what is given is what the closing instant holds."""
+    path = new_store(tmp_path / "store", [(key_of(n), blob_of(n, {"v": "old"})) for n in range(500)])
+    new_path = new_store(tmp_path / "new", [(key_of(1), blob_of(1, {"v": "new"}))])
+    store = EmbeddedStore(str(tmp_path / "store"))
+    (collection,) = store.layout().collections
+    parent, done = os.getpid(), tmp_path / "done"
+    wanted = dict.fromkeys(range(500), "old")
+
+    def put(connection: sqlite3.Connection, number: int) -> None:
+        row = (key_of(number), blob_of(number, {"v": "new"}))
+        connection.execute("INSERT OR REPLACE INTO points VALUES (?, ?)", row)
+
+    def write() -> None:
+        if change == "made anew":
+            shutil.rmtree(path.parent)
+            new_path.parent.rename(path.parent)
+            return
+        with closing(sqlite3.connect(path, timeout=20)) as connection:
+            if change == "replaced":
+                put(connection, 3)
+                put(connection, 400)
+            elif change == "removed":
+                connection.execute("DELETE FROM points WHERE id IN (?, ?)", (key_of(4), key_of(401)))
+            else:
+                connection.execute("DELETE FROM points")
+                for number in range(600, 1100):
+                    put(connection, number)
+            connection.commit()
+
+    if change == "replaced":
+        wanted |= {3: "new", 400: "new"}
+    elif change == "removed":
+        del wanted[4], wanted[401]
+    else:
+        wanted = {1: "new"} if change == "made anew" else dict.fromkeys(range(600, 1100), "new")
+
+    def keep(rowid: int, point_id: PointId, payload: Any, facts: VectorFacts) -> Any:
+        here = os.getpid() == parent
+        if here == (where == "here") and not done.exists() and rowid in (100, 450):
+            done.touch()
+            write()
+        return payload["v"]
+
+    got = store.points(collection, keep, helped=True)
+    assert done.exists()
+    assert parts
+    assert dict(got.rows) == wanted
+    assert (got.duplicates, got.file.problem) == ((), None)
+
+
 # --- Live ------------------------------------------------------------------------------------------
 
 WRITER = """
@@ -512,8 +667,11 @@ def operations() -> Any:
                 yield "put", number, version
 
 
+@pytest.mark.parametrize("helped", [False, True])
 @pytest.mark.parametrize("mode", ["delete", "wal"])
-def test_beside_a_writer_at_full_speed_every_read_is_one_instant(tmp_path: Path, mode: str) -> None:
+def test_beside_a_writer_at_full_speed_every_read_is_one_instant(
+    tmp_path: Path, mode: str, helped: bool, parts: list[bool]
+) -> None:
     rows = [(key_of(n), blob_of(n, {"v": 0}, dims=300)) for n in range(START)]
     path = new_store(tmp_path, rows, dims=300)
     root = str(Path(__file__).parent.parent.parent)
@@ -528,7 +686,7 @@ def test_beside_a_writer_at_full_speed_every_read_is_one_instant(tmp_path: Path,
     holds = []
     end = time.perf_counter() + 3
     while time.perf_counter() < end or len(snapshots) < 5:
-        got = store.points(collection, lambda rowid, i, payload, facts: payload["v"])
+        got = store.points(collection, lambda rowid, i, payload, facts: payload["v"], helped=helped)
         assert got.file.problem is None, got.file
         assert (got.bad, got.unsafe, got.duplicates) == ((), (), ())
         snapshots.append(dict(got.rows))
@@ -541,6 +699,7 @@ def test_beside_a_writer_at_full_speed_every_read_is_one_instant(tmp_path: Path,
     assert max(holds) < 1.0
     assert len({tuple(sorted(s.items())) for s in snapshots}) > 1, "the writer did not write meanwhile"
     assert all(is_a_prefix(snapshot, int(done)) for snapshot in snapshots)
+    assert any(parts) == helped
 
 
 def is_a_prefix(snapshot: dict[Any, int], done: int) -> bool:

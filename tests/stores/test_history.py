@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,7 @@ import pytest
 from mem0audit.core.errors import CouldNotRead
 from mem0audit.core.model import HistoryRow, MessageScope
 from mem0audit.stores import history
-from mem0audit.stores.history import event_counts, newest, read_history_file, read_rows, rows_of
+from mem0audit.stores.history import event_counts, newest, read_history, read_history_file, read_rows, rows_of
 
 DATA = Path(__file__).parent.parent / "data"
 SEVEN = (
@@ -536,3 +539,44 @@ def test_rows_are_named_tuples_in_pages(tmp_path: Path) -> None:
     assert sink is not None
     assert [len(page) for page in sink.pages] == [history.PAGE_ROWS, history.PAGE_ROWS, 5]
     assert isinstance(sink.all[0], HistoryRow)
+
+
+# --- With a child ----------------------------------------------------------------------------------
+
+
+def shapes(tmp_path: Path) -> list[Path]:
+    """Every real log, and files that read in part or not at all."""
+    damaged = tmp_path / "damaged.db"
+    damaged.write_bytes(LOGS[0].read_bytes()[:5000])
+    empty = tmp_path / "empty.db"
+    with closing(sqlite3.connect(empty)) as connection:
+        connection.execute("CREATE TABLE other (id)")
+    return [*LOGS, damaged, empty, tmp_path / "missing.db"]
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_child_makes_no_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: bool) -> None:
+    paths = shapes(tmp_path)
+    alone = [read_history(str(path), Rows) for path in paths]
+    answers: list[bool] = []
+    described, parent = history._described, os.getpid()
+
+    def noted(child: Any, path: str) -> Any:
+        answers.append(True)
+        return described(child, path)
+
+    def describe(path: str) -> Any:
+        if dies and os.getpid() != parent:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return read_history_file(path)
+
+    monkeypatch.setattr(history, "HELPED_BYTES", 0)
+    monkeypatch.setattr(history, "_described", noted)
+    monkeypatch.setattr(history, "read_history_file", describe)
+    for path, (file, sink) in zip(paths, alone, strict=True):
+        again, rows = read_history(str(path), Rows)
+        assert replace(again, file=replace(again.file, longest_hold_s=0.0)) == replace(
+            file, file=replace(file.file, longest_hold_s=0.0)
+        )
+        assert (None if rows is None else rows.all) == (None if sink is None else sink.all)
+    assert len(answers) == len(paths) - 1  # a file that is not there is no large file

@@ -114,7 +114,13 @@ RULES = (
         to_do="\n".join(
             (
                 "Do not stop or restart the unit: that deletes its /tmp, and the store with it. Take both "
-                "stores out first. As root, enter the agent's view of the files (the finding has the PID):",
+                "stores out first, as root, with the agent running (the finding has the PID):",
+                commands(
+                    "sudo mem0audit snapshot create --history ~/.mem0/history.db \\\n"
+                    "      --qdrant-path /proc/PID/root/tmp/qdrant --to /srv/backup/mem0"
+                ),
+                "The log by such a path too, if it lies in the agent's /tmp. Where that is refused (above 2 GB), by "
+                "hand: enter the agent's view of the files:",
                 commands("nsenter --target PID --mount"),
                 "and in the shell that this opens:",
                 commands(

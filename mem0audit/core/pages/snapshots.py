@@ -12,9 +12,9 @@ RULES = (
         severity=Severity.LOW,
         summary="There is no snapshot of this install.",
         comes_about="mem0 and embedded Qdrant make none.",
-        looks_like="No snapshot directory is known.",
+        looks_like="No folder for snapshots is known (`snapshot_dir` in mem0audit.toml), or none of this install lies "
+        "in it.",
         to_do=TAKE_PAIR,
-        planned=True,
     ),
     Rule(
         code="B902",
@@ -24,7 +24,6 @@ RULES = (
         comes_about="The job that takes them stopped or fails.",
         looks_like="The newest good snapshot's time is before the configured age.",
         to_do=TAKE_PAIR,
-        planned=True,
     ),
     Rule(
         code="B903",
@@ -32,16 +31,16 @@ RULES = (
         severity=Severity.HIGH,
         summary="A snapshot does not verify: it cannot be relied on.",
         comes_about="A disk fault, a partial copy, or a file that was changed afterwards.",
-        looks_like="A checksum or a count differs from the manifest, or integrity_check fails.",
+        looks_like="A manifest that does not read, or files that are missing, more, or of another size than it says.",
         to_do="\n".join(
             (
-                "Audits do not look at snapshots in this version; this does, and names each file that is wrong:",
+                "An audit looks at manifests, names and sizes. This reads every byte, and names each file that is "
+                "wrong:",
                 commands("mem0audit snapshot verify --to /srv/backup/mem0"),
                 "Keep the damaged one until a good one exists, then take a new pair:",
                 commands("mem0audit snapshot create --to /srv/backup/mem0"),
             )
         ),
-        planned=True,
     ),
     Rule(
         code="B904",
@@ -60,7 +59,6 @@ RULES = (
                 "A pair taken by hand is always of this kind.",
             )
         ),
-        planned=True,
     ),
     Rule(
         code="B905",
@@ -91,8 +89,7 @@ RULES = (
         "and loses newer ones.",
         comes_about="Two jobs copy the two stores at different hours, or one of them failed.",
         looks_like="The log of the backup is newer or older than its vectors.",
-        to_do="This version does not look into backups by itself. Audit one as if it were the install, with "
-        "--history and --qdrant-path, and take a pair as in B901.",
-        planned=True,
+        to_do="Take a pair as in B901: with a newer pair beside it, such a backup is no longer what a restore would "
+        "use, and this finding ends.",
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mem0audit.core.rules import changelog, content, divergence, entities, files, places
+from mem0audit.core.rules import changelog, content, divergence, entities, files, places, snapshots
 from mem0audit.core.rules.verdict import RuleFunction
 
 RULES: dict[str, RuleFunction] = {
@@ -12,5 +12,6 @@ RULES: dict[str, RuleFunction] = {
     **changelog.RULES,
     **entities.RULES,
     **content.RULES,
+    **snapshots.RULES,
 }
 """Code to function, in the order of the catalogue's groups."""

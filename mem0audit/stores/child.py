@@ -1,0 +1,104 @@
+"""A function run in a child process of our own: a fork, and its answer through a pipe.
+
+For what this process cannot do itself: look out of another root directory, decode on a second processor. The
+child only reads, needs no further imports, writes no file, and ends without running anything of its parent's.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
+
+T = TypeVar("T")
+
+OWN_TASKS: Final = 2
+"""This thread and a progress bar: where there are more, an agent runs in this process, and it is not forked."""
+
+
+def worthwhile(path: str, size_bytes: int) -> bool:
+    """Whether a file is that large, there is a second processor to read it with, and this process can be forked."""
+    try:
+        return (
+            sys.platform == "linux"
+            and Path(path).stat().st_size >= size_bytes
+            and len(os.sched_getaffinity(0)) > 1
+            and len(os.listdir("/proc/self/task")) <= OWN_TASKS  # noqa: PTH208
+        )
+    except (OSError, ValueError):
+        return False
+
+
+class ChildFailed(Exception):
+    """The child ended without an answer, or with an error that it could not hand over; its kind is the text."""
+
+
+class Child(Generic[T]):
+    """One running child. `tell` hands it a value that its function waits for, `result` waits for its answer,
+    `stop` ends it; one of the last two must be called."""
+
+    def __init__(
+        self, function: Callable[[Callable[[], Any]], T], hand_over: tuple[type[Exception], ...]
+    ) -> None:
+        self._pid, self._pipe = _start(function, hand_over)
+
+    def tell(self, value: Any) -> None:
+        """Sends what the function's argument returns when called. Raises OSError where the child is gone."""
+        self._pipe.send(value)
+
+    def result(self) -> T:
+        """What the function returned, or raises what it raised: a kind named in `hand_over`, else ChildFailed."""
+        try:
+            ok, value = pickle.loads(self._pipe.recv_bytes())
+        except (EOFError, OSError):
+            raise ChildFailed("the child ended") from None
+        finally:
+            self.stop()
+        if ok:
+            answer: T = value
+            return answer
+        if isinstance(value, Exception):
+            raise value
+        raise ChildFailed(value)
+
+    def stop(self) -> None:
+        """Ends the child, whatever it does; nothing where it has ended."""
+        self._pipe.close()
+        if self._pid:
+            with suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+            self._pid = 0
+
+
+def _start(
+    function: Callable[[Callable[[], Any]], T], hand_over: tuple[type[Exception], ...]
+) -> tuple[int, Connection[Any, Any]]:
+    ours, theirs = Pipe()
+    with warnings.catch_warnings():
+        # Python 3.12 warns of forks beside threads (a progress bar is one): the child only reads and ends.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid:
+        theirs.close()
+        return pid, ours
+    status = 1
+    try:
+        ours.close()
+        try:
+            answer: tuple[bool, Any] = (True, function(theirs.recv))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the parent says it
+            answer = (False, error if isinstance(error, hand_over) else type(error).__name__)
+        theirs.send_bytes(pickle.dumps(answer, pickle.HIGHEST_PROTOCOL))
+        theirs.close()
+        status = 0
+    finally:
+        os._exit(status)

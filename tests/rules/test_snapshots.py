@@ -1,0 +1,125 @@
+"""Group B, planted: snapshots that are missing, old, damaged, unsettled, or no pair."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mem0audit.core.model import Report
+from mem0audit.core.snapshot import CHECKSUM, MANIFEST, checksum_text
+from mem0audit.install.host import this_host
+from mem0audit.operations.audit import audit
+from mem0audit.operations.known import known_snapshots
+from mem0audit.operations.snapshot import create, plan_create
+from tests.builders import StoreCopy, copy_store
+from tests.rules.support import host, of
+from tests.rules.support import located as installed
+
+DAY = 86_400
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> StoreCopy:
+    return copy_store("2.2.1", tmp_path / "install")
+
+
+def take(store: Any, folder: Path) -> Path:
+    machine = this_host()
+    return Path(create(plan_create(installed(store), machine, str(folder)), machine).path)
+
+
+def audited(store: Any, *folders: Path, after_days: float = 0) -> Report:
+    machine = host(now=this_host().now + after_days * DAY)
+    install = installed(store)
+    known = known_snapshots(install, map(str, folders), machine.now)
+    return audit(install, machine, select=["B"], snapshots=known)
+
+
+def found(report: Report) -> dict[str, list[str]]:
+    codes: dict[str, list[str]] = {}
+    for finding in report.findings:
+        codes.setdefault(finding.code, []).append(Path(finding.path or "").name)
+    return codes
+
+
+def edit(snapshot: Path, **changes: Any) -> None:
+    """The manifest with other values, and a checksum that is right."""
+    manifest = snapshot / MANIFEST
+    text = json.dumps({**json.loads(manifest.read_text()), **changes}).encode()
+    manifest.write_bytes(text)
+    (snapshot / CHECKSUM).write_text(checksum_text(text))
+
+
+def test_b901_no_snapshot(tmp_path: Path, store: StoreCopy) -> None:
+    folder = tmp_path / "snapshots"
+    assert found(audited(store)) == {"B901": [""]}
+    report = audited(store, folder)
+    assert found(report) == {"B901": ["snapshots"]}
+    assert of(report, "B901")[0].evidence["looked in"] == str(folder)
+    take(store, folder)
+    assert found(audited(store, folder)) == {}
+    other = copy_store("1.0.0", tmp_path / "other")
+    assert found(audited(other, folder)) == {"B901": ["snapshots"]}
+
+
+def test_b901_is_silent_where_nobody_looked(store: StoreCopy) -> None:
+    report = audit(installed(store), this_host(), select=["B"])
+    assert report.findings == ()
+    assert {n.what for n in report.not_checked if n.what.startswith("B90") and not n.gap} >= {"B901", "B902"}
+
+
+def test_b901_is_not_said_of_a_folder_that_cannot_be_read(tmp_path: Path, store: StoreCopy) -> None:
+    folder = tmp_path / "snapshots"
+    folder.symlink_to(folder)  # root may read every folder, but not this one
+    report = audited(store, folder)
+    assert found(report) == {}
+    assert [n.why for n in report.not_checked if n.what == "B901" and n.gap]
+
+
+def test_b902_old_snapshot(tmp_path: Path, store: StoreCopy) -> None:
+    folder = tmp_path / "snapshots"
+    first = take(store, folder)
+    assert found(audited(store, folder, after_days=6.9)) == {}
+    report = audited(store, folder, after_days=7.1)
+    assert found(report) == {"B902": [first.name]}
+    assert of(report, "B902")[0].evidence["days old"] == 7.1
+    second = take(store, folder)
+    (second / "history.db").unlink()  # the newest counts for nothing where it is damaged
+    assert found(audited(store, folder, after_days=7.1)) == {"B902": [first.name], "B903": [second.name]}
+
+
+def test_b903_damaged_snapshot(tmp_path: Path, store: StoreCopy) -> None:
+    folder = tmp_path / "snapshots"
+    good, cut, unread = (take(store, folder) for _ in range(3))
+    with (cut / "history.db").open("r+b") as file:
+        file.truncate(5000)
+    (unread / MANIFEST).write_text("{}")
+    report = audited(store, folder)
+    assert found(report) == {"B903": [unread.name, cut.name]}
+    assert "has 5,000 bytes" in str(of(report, "B903")[1].evidence["first"])
+    assert of(report, "B903")[1].help == f"mem0audit snapshot verify {cut}"
+    shutil.rmtree(good)
+    assert "B901" not in found(audited(store, folder))
+
+
+def test_b904_unsettled_snapshot(tmp_path: Path, store: StoreCopy) -> None:
+    folder = tmp_path / "snapshots"
+    first, second = take(store, folder), take(store, folder)
+    edit(second, settled=False, unsettled_why="the agent never held still")
+    assert found(audited(store, folder)) == {"B904": [second.name]}
+    take(store, folder)
+    assert found(audited(store, folder)) == {}, "a settled one is newer"
+    assert first.exists()
+
+
+def test_b907_unpaired_backup(tmp_path: Path, store: StoreCopy) -> None:
+    folder = tmp_path / "snapshots"
+    only = take(store, folder)
+    edit(only, pair=False)
+    assert found(audited(store, folder)) == {"B907": [only.name]}
+    take(store, folder)
+    assert found(audited(store, folder)) == {}, "a pair is newer"
