@@ -54,17 +54,20 @@ def audit(
     agent_python: str | None = None,
     select: Sequence[str] = (),
     ignore: Sequence[str] = (),
+    ledger: bool = True,
 ) -> Report:
     """Audit an install, beside a running agent or without: read-only, as the command `mem0audit audit` does.
 
     The install is `install`, or what `locate` makes of the other paths. `select` and `ignore` are rule codes
-    or beginnings of codes. The report's findings hold no memory text. Raises what `locate` raises, and nothing
-    for what cannot be read: `report.not_checked` names it.
+    or beginnings of codes. With `ledger` both stores are compared with the last seal, and whose each memory is goes
+    into mem0audit's own file under `~/.local/state`; without, nothing is written anywhere. The report's findings hold
+    no memory text. Raises what `locate` raises, and nothing for what cannot be read: `report.not_checked` names it.
     """
     from mem0audit.install.config import load_settings
     from mem0audit.install.host import this_host
     from mem0audit.operations.audit import audit as run
     from mem0audit.operations.known import known_snapshots
+    from mem0audit.operations.ledger import snapshot_folders
 
     if install is None:
         install = locate(
@@ -76,5 +79,6 @@ def audit(
         )
     host = this_host()
     folder = load_settings(host).snapshot_dir
-    known = known_snapshots(install, [folder] if folder else [], host.now)
-    return run(install, host, select=select, ignore=ignore, snapshots=known)
+    folders = [*([folder] if folder else []), *snapshot_folders(install, host, ledger=ledger)]
+    known = known_snapshots(install, folders, host.now)
+    return run(install, host, select=select, ignore=ignore, snapshots=known, ledger=ledger)

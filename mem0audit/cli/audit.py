@@ -134,9 +134,12 @@ def _audit(
         )
     from mem0audit.operations.audit import audit
     from mem0audit.operations.known import known_snapshots
+    from mem0audit.operations.ledger import snapshot_folders
 
     with progress(quiet=quiet) as tell:
-        known = known_snapshots(install, [settings.snapshot_dir] if settings.snapshot_dir else [], host.now)
+        folders = [settings.snapshot_dir] if settings.snapshot_dir else []
+        folders += snapshot_folders(install, host, ledger=not no_ledger)
+        known = known_snapshots(install, folders, host.now)
         report = audit(
             install,
             host,

@@ -23,8 +23,11 @@ from mem0audit.core.timeline import ADD, DELETE, UPDATE
 
 PARTS: Final = ("text", "user", "agent or run", "metadata", "times")
 """What is told apart of a memory, in the order in which the digests stand."""
-PART_BYTES: Final = 6
-"""Enough, since the digests are keyed: nobody outside the ledger can look for another text with the same one."""
+WHOLE_BYTES: Final = 7
+"""For the whole payload; it stands first, and where it is as sealed its parts need no digests."""
+PART_BYTES: Final = 5
+"""For each part. Enough, since the digests are keyed: nobody can look for another text with the same one without the
+ledger."""
 ROW_BYTES: Final = 16
 """8 for a history row's id, 8 for all its columns."""
 
@@ -33,19 +36,26 @@ _OWN: Final = frozenset(("data", "user_id", "agent_id", "run_id", "created_at", 
 
 # --- Digests ---------------------------------------------------------------------------------------
 
+_PLAIN: Final = frozenset((str, int, float, bool, type(None)))
+_TEXT: Final = frozenset((str,))
 
-def _digest(key: bytes, size: int, value: Any) -> bytes:
-    return blake2b(canonical(value).encode("utf-8", "surrogatepass"), digest_size=size, key=key).digest()
+
+def _hash(key: bytes, size: int, spelled: str) -> bytes:
+    return blake2b(spelled.encode("utf-8", "surrogatepass"), digest_size=size, key=key).digest()
 
 
-def _plain_digest(key: bytes, value: Any) -> bytes:
-    """Of what SQLite gives: text, numbers, bytes and None have one spelling each, which is quicker to make."""
-    return blake2b(repr(value).encode("utf-8", "surrogatepass"), digest_size=8, key=key).digest()
+def _part(key: bytes, value: Any) -> bytes:
+    return _hash(key, PART_BYTES, canonical(value))
+
+
+def _row_digest(key: bytes, value: Any) -> bytes:
+    """Of what SQLite gives: text, numbers, bytes and None have one spelling each, which is quick to make."""
+    return _hash(key, 8, repr(value))
 
 
 def text_part(key: bytes, text: Any) -> bytes:
     """The digest of a memory's text, as it stands in `SealedPoint.parts` first."""
-    return _digest(key, PART_BYTES, text)
+    return _part(key, text)
 
 
 class SealedPoint(PointRecord):
@@ -55,28 +65,50 @@ class SealedPoint(PointRecord):
 
 
 class SealKeeper(MemoryKeeper):
-    """Makes a `SealedPoint` of each point. Used only where there is a seal or one is made: it takes twice as long."""
+    """Makes a `SealedPoint` of each point. Used only where there is a seal or one is made: it takes longer.
 
-    def __init__(self, key: bytes) -> None:
+    `known` are the memories of the last seal, as in `State.memories`.
+    """
+
+    def __init__(self, key: bytes, known: Mapping[str, bytes]) -> None:
         super().__init__()
         self.key = key
+        self.known = known
 
     def __call__(
         self, rowid: int, point_id: PointId, payload: Mapping[str, Any], vector: VectorFacts
     ) -> PointRecord:
-        """A point as read (see `model.KeepPoint`) in, its record out."""
-        sealed = SealedPoint(*super().__call__(rowid, point_id, payload, vector))
-        get, key = payload.get, self.key
-        sealed.parts = b"".join(
-            (
-                text_part(key, get("data")),
-                _digest(key, PART_BYTES, get("user_id")),
-                _digest(key, PART_BYTES, (get("agent_id"), get("run_id"))),
-                _digest(key, PART_BYTES, {k: v for k, v in payload.items() if k not in _OWN}),
-                _digest(key, PART_BYTES, (get("created_at"), get("updated_at"))),
-            )
-        )
+        """A point as read (see `model.KeepPoint`) in, its record out. Runs for every point: no calls to spare."""
+        sealed: SealedPoint = tuple.__new__(SealedPoint, super().__call__(rowid, point_id, payload, vector))
+        if _PLAIN.issuperset(map(type, payload.values())) and _TEXT.issuperset(map(type, payload)):
+            spelled = repr(sorted(payload.items()))
+        else:
+            spelled = canonical(payload)
+        whole = _hash(self.key, WHOLE_BYTES, spelled)
+        was = self.known.get(point_id if type(point_id) is str else str(point_id))
+        sealed.parts = was if was is not None and was.startswith(whole) else whole + _parts(self.key, payload)
         return sealed
+
+
+def _parts(key: bytes, payload: Mapping[str, Any]) -> bytes:
+    get = payload.get
+    return b"".join(
+        (
+            text_part(key, get("data")),
+            _part(key, get("user_id")),
+            _part(key, (get("agent_id"), get("run_id"))),
+            _part(key, {name: value for name, value in payload.items() if name not in _OWN}),
+            _part(key, (get("created_at"), get("updated_at"))),
+        )
+    )
+
+
+def _named(parts: bytes) -> dict[str, bytes]:
+    """The digest of each part by its name."""
+    return {
+        name: parts[at : at + PART_BYTES]
+        for name, at in zip(PARTS, range(WHOLE_BYTES, len(parts), PART_BYTES), strict=True)
+    }
 
 
 @dataclass(frozen=True)
@@ -182,14 +214,14 @@ class RowDifference:
 class SealedRows:
     """Takes history rows (a `model.RowSink`) and lays them beside those that were sealed.
 
-    `known` are the sealed rows, as in `State.rows`. Where `ids_only` a row's id alone is compared (mem0 emptied the
-    columns of a 7-column log when it migrated it).
+    `known` are the sealed rows, as in `State.rows`. Where they were of a log of 7 columns (`was_seven`) a row may have
+    lost its texts and times since: mem0 0.1.107 and later keep of such a log ids and events only.
     """
 
-    def __init__(self, key: bytes, known: bytes = b"", ids_only: bool = False) -> None:
+    def __init__(self, key: bytes, known: bytes = b"", was_seven: bool = False) -> None:
         self.key = key
         self.known = known
-        self.ids_only = ids_only
+        self.was_seven = was_seven
         self.digests = bytearray()
         self.new: dict[str, _NewRows] = {}
         self.differing: list[RowDifference] = []
@@ -207,35 +239,43 @@ class SealedRows:
             self._row(row)
 
     def _row(self, row: HistoryRow) -> None:
-        key, position = self.key, len(self.digests)
-        row_id = _plain_digest(key, row.id)
-        both = row_id + _plain_digest(key, row[1:])
-        self.digests += both
-        self.last = (row.rowid, row.id)
-        width = 8 if self.ids_only else ROW_BYTES
+        key, position, known = self.key, len(self.digests), self.known
+        self.last = (row[0], row[1])
+        content = _row_digest(key, row[1:])
+        if self._rest is None and known[position + 8 : position + ROW_BYTES] == content:
+            # what nearly every row is: as it was sealed, its id among its columns
+            self.digests += known[position : position + ROW_BYTES]
+            self.seen += 1
+            self._highest = position
+            return
+        row_id = _row_digest(key, row.id)
+        self.digests += row_id + content
+        if self._rest is None and position >= len(known):
+            self._newer(row)
+            return
         if self._rest is None:
-            if position < len(self.known):
-                if self.known[position : position + width] == both[:width]:
-                    self.seen += 1
-                    self._highest = position
-                    return
-                self._rest = _by_id(self.known, position)
-            else:
-                self._newer(row)
+            if known[position : position + 8] == row_id and self._is_migrated(row):
+                self.seen += 1
+                self._highest = position
                 return
+            self._rest = _by_id(known, position)
         found = self._rest.pop(row_id, None)
         if found is None:
             self._between.append(RowDifference("put between", row.rowid, _memory_id(row)))
             self._newer(row)
             return
-        content, was_at = found
+        was, was_at = found
         self.seen += 1
         # what came before this row, and was not sealed, stands between sealed rows
         self.differing += self._between
         self._between = []
-        if (content != both[8:] and not self.ids_only) or was_at < self._highest:
+        if (was != content and not self._is_migrated(row)) or was_at < self._highest:
             self.differing.append(RowDifference("changed", row.rowid, _memory_id(row)))
         self._highest = max(self._highest, was_at)
+
+    def _is_migrated(self, row: HistoryRow) -> bool:
+        lost = (row.old_memory, row.new_memory, row.created_at, row.updated_at)
+        return self.was_seven and all(value is None for value in lost)
 
     def _newer(self, row: HistoryRow) -> None:
         memory_id = _memory_id(row)
@@ -336,12 +376,17 @@ class Sealing:
     key: bytes = field(repr=False)
     last: LastSeal | NotChecked = NO_SEAL
 
-    def beside(self, schema: str | None) -> SealedRows:
-        """A sink for the rows of a log that has this schema now."""
+    @property
+    def known(self) -> Mapping[str, bytes]:
+        """The memories of the last seal, as in `State.memories`."""
+        return {} if isinstance(self.last, NotChecked) else self.last.state.memories
+
+    def beside(self) -> SealedRows:
+        """A sink for the rows of the log as it is now."""
         if isinstance(self.last, NotChecked):
             return SealedRows(self.key)
         state = self.last.state
-        return SealedRows(self.key, state.rows, state.schema == "7 columns" != schema)
+        return SealedRows(self.key, state.rows, was_seven=state.schema == "7 columns")
 
 
 def check(
@@ -381,18 +426,14 @@ def _differences(
             continue
         if was == point.parts and (rows is None or rows.first_old is None):
             continue
-        parts = {
-            name
-            for index, name in enumerate(PARTS)
-            if was[index * PART_BYTES : (index + 1) * PART_BYTES]
-            != point.parts[index * PART_BYTES : (index + 1) * PART_BYTES]
-        }
+        before, after = _named(was), _named(point.parts)
+        parts = {name for name in PARTS if before[name] != after[name]}
         if rows is None:
             # mem0 1.0.9 to 1.0.11 write these on a NONE event; a point that 2.x wrote last is not from there
             if without_row and not point.flags & LEMMATIZED:
                 parts -= {"times", "agent or run"}
         else:
-            parts = _unexplained(parts, was, point, rows, moves_owner)
+            parts = _unexplained(parts, before["text"], after["text"], rows, moves_owner)
         if parts:
             ordered = tuple(name for name in PARTS if name in parts)
             yield PointDifference(memory_id, "changed", ordered, point.rowid)
@@ -400,29 +441,28 @@ def _differences(
         rows = new.get(memory_id)
         if rows is None or DELETE not in rows.events:
             yield PointDifference(memory_id, "removed")
-        elif _found_another_text(sealed[memory_id], rows):
+        elif _found_another_text(_named(sealed[memory_id])["text"], rows):
             yield PointDifference(memory_id, "changed", ("text",))
 
 
 def _unexplained(
-    parts: set[str], was: bytes, point: SealedPoint, rows: _NewRows, moves_owner: bool
+    parts: set[str], sealed: bytes, stored: bytes, rows: _NewRows, moves_owner: bool
 ) -> set[str]:
-    """The parts that the rows newer than the seal do not explain."""
+    """The parts that the rows newer than the seal do not explain; `sealed` and `stored` are the texts' digests."""
     if ADD in rows.events:
         return set()
     left = parts - {"metadata", "times"} if UPDATE in rows.events else parts
     if moves_owner:
         left -= {"user", "agent or run"}
-    stored = point.parts[:PART_BYTES]
     if "text" in left and (stored in rows.texts or rows.emptied):
         left.discard("text")
-    if _found_another_text(was, rows):
+    if _found_another_text(sealed, rows):
         left.add("text")
     return left
 
 
-def _found_another_text(was: bytes, rows: _NewRows) -> bool:
+def _found_another_text(sealed: bytes, rows: _NewRows) -> bool:
     """What mem0 found when it next changed the memory is not the text that was sealed. (Threads that change one
     memory at once see each other's texts too.)"""
     found = rows.first_old
-    return found is not None and found != was[:PART_BYTES] and found not in rows.texts
+    return found is not None and found != sealed and found not in rows.texts

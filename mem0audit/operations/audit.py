@@ -38,7 +38,7 @@ STORES_GROUPS = ("D", "H", "E", "I", "C")
 NOT_YET = {
     "B": "not in this version",
     "Q": "the vector store is no Qdrant server",
-    "T": "no ledger yet",
+    "T": "not in this version",
     "S": "not in this version",
 }
 """Why rules of the catalogue that have no function are not checked, by group."""
@@ -101,7 +101,8 @@ class _Keeping:
             return replace(report, not_checked=(*report.not_checked, book), seal=outcome)
         if book is None:
             return report
-        problem = ledgers.note_owners(book, reading, self.host.now)
+        with no_collector():
+            problem = ledgers.note_owners(book, reading, self.host.now)
         if problem is not None:
             report = replace(report, not_checked=(*report.not_checked, problem))
         if not self.seal:

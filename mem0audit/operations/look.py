@@ -36,7 +36,7 @@ from mem0audit.install.places import look_at
 from mem0audit.install.processes import holders
 from mem0audit.operations.otherroots import as_the_agent_sees_it, where_it_lies
 from mem0audit.stores.embedded import EmbeddedStore
-from mem0audit.stores.history import joined, read_history, read_history_file, read_rows
+from mem0audit.stores.history import read_history
 
 T = TypeVar("T")
 
@@ -121,7 +121,7 @@ def _read_vectors(
             base = info.name[: -len(ENTITIES_SUFFIX)]
             entities.append(Entities(info, store.points(info, keep_entity, helped=True), base))
             continue
-        keeper = MemoryKeeper() if sealing is None else SealKeeper(sealing.key)
+        keeper = MemoryKeeper() if sealing is None else SealKeeper(sealing.key, sealing.known)
         read = store.points(info, keeper, helped=True)
         rows = read.rows.values()
         found = Memories(info, read, configured, owners_of(rows))
@@ -139,9 +139,7 @@ def _read_vectors(
 def _read_log(path: str, sealing: Sealing | None = None, alone: bool = False) -> _Log:
     if sealing is None:
         return _Log(*read_history(path, Timeline, alone))
-    described = read_history_file(path, alone)  # first: its schema decides what the rows are compared with
-    state, found = read_rows(path, lambda: _BesideSeal(sealing.beside(described.schema)), alone)
-    history, both = joined(described, state, found)
+    history, both = read_history(path, lambda: _BesideSeal(sealing.beside()), alone)
     return _Log(history, None) if both is None else _Log(history, both.timeline, both.sealed_rows)
 
 

@@ -52,8 +52,9 @@ def _settled_look(
 ) -> Reading | None:
     """A look during which no row came, and that found no difference which was not there half a second before."""
     before: set[tuple[object, ...]] | None = None
+    path = install.history.value
     for _ in range(LOOKS):
-        ends = ledgers.ends_of_log(install.history.value, host)
+        ends = ledgers.ends_of_log(path, host)
         with no_collector():
             reading = look(install, host, progress, sealing)
             found = {standing_key(f) for f in _found(reading, _IN_FLIGHT)}
@@ -61,7 +62,10 @@ def _settled_look(
         still = last == (None if ends is None else ends[1])
         if still and (not reading.live or not found or found == before):
             return reading
-        before = found
+        before, path = (
+            found,
+            reading.history_path,
+        )  # where the agent's private /tmp has it, the first look found out
         pause(PAUSE_S)
     return None
 
@@ -94,6 +98,10 @@ def seal_reading(
         return SealOutcome(False, "both stores could not be read whole")
     check = reading.seal_check
     if check is not None and check.unexplained and accept is None:
+        if check.reset:
+            return _outcome(
+                newest, why=f"since seal {check.seal.number} mem0 was reset, or both stores replaced"
+            )
         names = check.names()
         more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
         return _outcome(newest, why=f"since seal {check.seal.number} nothing explains {names[0]}{more}")

@@ -231,7 +231,8 @@ def create(
     another run works in the same folder or a file cannot be copied safely, Failed where nothing was published.
     """
     say = progress or no_progress
-    with ledgers.opened(plan.install, host, wanted=ledger, make=True) as book:
+    named = _as_the_agent_names_it(plan.install, host)
+    with ledgers.opened(named, host, wanted=ledger, make=True) as book:
         assert book is not None
         sealing = ledgers.sealing_of(book)
         beside_seal = sealing if isinstance(sealing, Sealing) else None

@@ -367,10 +367,10 @@ def read_history(path: str, start: Callable[[], S], alone: bool = False) -> tupl
     finally:
         if child is not None:
             child.stop()
-    return joined(history, state, sink)
+    return _joined(history, state, sink)
 
 
-def joined(history: HistoryFile, state: FileState, sink: S | None) -> tuple[HistoryFile, S | None]:
+def _joined(history: HistoryFile, state: FileState, sink: S | None) -> tuple[HistoryFile, S | None]:
     """What read_history_file and read_rows say together: the second reading's problem, the first's check; the sink
     is None where either has one."""
     if history.file.problem is not None or history.schema is None:

@@ -182,7 +182,7 @@ def opened(path: Path, identity: Identity, *, make: bool = False) -> Iterator[Le
     """The ledger at a path, its schema brought up to date; made (0600, its folder 0700) where `make` and it is not
     there. Raises CannotUse."""
     try:
-        if make:
+        if make and not path.exists():
             files.make_folders(path.parent)
             with suppress(FileExistsError):
                 files.write_new(path, b"")  # SQLite would make it 0644

@@ -15,6 +15,7 @@ from mem0audit.core.seal import (
     PART_BYTES,
     PARTS,
     ROW_BYTES,
+    WHOLE_BYTES,
     Seal,
     SealedPoint,
     SealedRows,
@@ -125,9 +126,14 @@ PAYLOAD = {
 
 
 def point(payload: dict[str, Any], key: bytes = KEY) -> SealedPoint:
-    found = SealKeeper(key)(1, "id", payload, VectorFacts(8, None))
+    found = SealKeeper(key, {})(1, "id", payload, VectorFacts(8, None))
     assert isinstance(found, SealedPoint)
     return found
+
+
+def part_of(sealed: SealedPoint, number: int) -> bytes:
+    start = WHOLE_BYTES + number * PART_BYTES
+    return sealed.parts[start : start + PART_BYTES]
 
 
 @pytest.mark.parametrize(
@@ -148,12 +154,7 @@ def point(payload: dict[str, Any], key: bytes = KEY) -> SealedPoint:
 )
 def test_which_part_a_key_is_of(key: str, value: Any, part: str) -> None:
     before, after = point(PAYLOAD), point({**PAYLOAD, key: value})
-    differing = {
-        name
-        for n, name in enumerate(PARTS)
-        if before.parts[n * PART_BYTES : (n + 1) * PART_BYTES]
-        != after.parts[n * PART_BYTES : (n + 1) * PART_BYTES]
-    }
+    differing = {name for n, name in enumerate(PARTS) if part_of(before, n) != part_of(after, n)}
     assert differing == {part}
 
 
@@ -161,10 +162,20 @@ def test_a_sealed_point_is_the_record_that_an_audit_keeps() -> None:
     plain = MemoryKeeper()(1, "id", PAYLOAD, VectorFacts(8, None))
     assert point(PAYLOAD) == plain
     assert point(PAYLOAD)[1:] == plain[1:]
-    assert len(point(PAYLOAD).parts) == PART_BYTES * len(PARTS) == 30
+    assert len(point(PAYLOAD).parts) == WHOLE_BYTES + PART_BYTES * len(PARTS) == 32
     assert point(dict(reversed(PAYLOAD.items()))).parts == point(PAYLOAD).parts
     assert point(PAYLOAD, b"other").parts != point(PAYLOAD).parts
     assert point({"data": 7, 3: object()}).parts == point({"data": 7, 3: object()}).parts  # type: ignore[dict-item]
+
+
+def test_a_point_as_sealed_needs_no_digests_of_its_parts() -> None:
+    sealed = point(PAYLOAD).parts
+    again = SealKeeper(KEY, {"id": sealed})(1, "id", dict(reversed(PAYLOAD.items())), VectorFacts(8, None))
+    assert isinstance(again, SealedPoint)
+    assert again.parts is sealed
+    other = SealKeeper(KEY, {"id": sealed})(1, "id", {**PAYLOAD, "role": "x"}, VectorFacts(8, None))
+    assert isinstance(other, SealedPoint)
+    assert other.parts == point({**PAYLOAD, "role": "x"}).parts != sealed
 
 
 # --- the chain -----------------------------------------------------------------------------------------

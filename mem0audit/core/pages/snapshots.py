@@ -81,7 +81,7 @@ RULES = (
         summary="A snapshot still holds memories of somebody who was erased.",
         comes_about="It was taken before the erasure.",
         looks_like="A scope recorded as erased has memories in the snapshot.",
-        to_do="This version keeps no record of erasures. After an erasure, delete the copies from before it once "
+        to_do="This version does not look for it. After an erasure, delete the copies from before it once "
         "a newer pair verifies.",
         planned=True,
     ),

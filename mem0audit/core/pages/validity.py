@@ -5,7 +5,7 @@ from __future__ import annotations
 from mem0audit.core.model import Severity
 from mem0audit.core.pages import INSIDE_AGENT, PAIR_FIRST, Rule, commands
 
-_NO_LEDGER = "This version has no ledger, so this is not looked for."
+_NOT_RECORDED = "This version does not record it yet, so this is not looked for."
 
 RULES = (
     Rule(
@@ -32,7 +32,7 @@ RULES = (
         summary="A newer fact has replaced it, and it is still stored beside it.",
         comes_about="mem0 2.x only adds: a contradicting fact does not remove the old one.",
         looks_like="The ledger names a successor, and the point is there.",
-        to_do=_NO_LEDGER + " To remove an outdated fact now, delete it by id through mem0.",
+        to_do=_NOT_RECORDED + " To remove an outdated fact now, delete it by id through mem0.",
         planned=True,
     ),
     Rule(
@@ -42,7 +42,7 @@ RULES = (
         summary="Nobody has confirmed it for longer than the review age.",
         comes_about="Facts age; mem0 records no confirmation.",
         looks_like="confirmed_at in the ledger is older than the review age, or empty.",
-        to_do=_NO_LEDGER,
+        to_do=_NOT_RECORDED,
         planned=True,
     ),
     Rule(
@@ -52,7 +52,7 @@ RULES = (
         summary="It was not retrieved for six months, where last use is recorded.",
         comes_about="mem0 does not record when a memory was used.",
         looks_like="last_used_at in the ledger is older than six months.",
-        to_do=_NO_LEDGER,
+        to_do=_NOT_RECORDED,
         threshold="Six months without use.",
         planned=True,
     ),
@@ -64,7 +64,7 @@ RULES = (
         comes_about="The successor was deleted in mem0 after it was recorded in the ledger.",
         looks_like="The successor has no point or its last event is DELETE; or the ledger's foreign_key_check "
         "finds rows that hang.",
-        to_do=_NO_LEDGER,
+        to_do=_NOT_RECORDED,
         planned=True,
     ),
     Rule(
@@ -74,7 +74,7 @@ RULES = (
         summary="Many more memories are stored than are valid: removals are behind.",
         comes_about="Expired and superseded memories were never pruned.",
         looks_like="The number of points is far above the number of valid facts in the ledger.",
-        to_do=_NO_LEDGER + " Expired ones show without it:\n" + commands("mem0audit audit --select T701"),
+        to_do=_NOT_RECORDED + " Expired ones show without it:\n" + commands("mem0audit audit --select T701"),
         planned=True,
     ),
 )
