@@ -66,8 +66,8 @@ def audit(
     from mem0audit.install.config import load_settings
     from mem0audit.install.host import this_host
     from mem0audit.operations.audit import audit as run
+    from mem0audit.operations.interrupted import interrupted
     from mem0audit.operations.known import known_snapshots
-    from mem0audit.operations.ledger import snapshot_folders
 
     if install is None:
         install = locate(
@@ -78,7 +78,12 @@ def audit(
             agent_python=agent_python,
         )
     host = this_host()
-    folder = load_settings(host).snapshot_dir
-    folders = [*([folder] if folder else []), *snapshot_folders(install, host, ledger=ledger)]
-    known = known_snapshots(install, folders, host.now)
-    return run(install, host, select=select, ignore=ignore, snapshots=known, ledger=ledger)
+    return run(
+        install,
+        host,
+        select=select,
+        ignore=ignore,
+        snapshots=known_snapshots(install, host, load_settings(host), ledger=ledger),
+        interrupted=interrupted(install, host),
+        ledger=ledger,
+    )

@@ -133,19 +133,18 @@ def _audit(
             snapshot, named, host, wanted, unwanted, format_, output, limit, quiet=quiet, verbose=verbose
         )
     from mem0audit.operations.audit import audit
+    from mem0audit.operations.interrupted import interrupted
     from mem0audit.operations.known import known_snapshots
-    from mem0audit.operations.ledger import snapshot_folders
 
     with progress(quiet=quiet) as tell:
-        folders = [settings.snapshot_dir] if settings.snapshot_dir else []
-        folders += snapshot_folders(install, host, ledger=not no_ledger)
-        known = known_snapshots(install, folders, host.now)
+        known = known_snapshots(install, host, settings, ledger=not no_ledger)
         report = audit(
             install,
             host,
             select=wanted,
             ignore=unwanted,
             snapshots=known,
+            interrupted=interrupted(install, host),
             progress=tell,
             ledger=not no_ledger,
             seal=seal,

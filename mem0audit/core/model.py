@@ -382,7 +382,8 @@ class SeenSnapshot:
     """One snapshot of an install as an audit sees it, in passing: its manifest, names and sizes, not its bytes.
 
     `taken_at` is seconds since 1970, None where its manifest does not read. `problems` are in short what is wrong
-    with its files, none where that is nothing.
+    with its files, now or when it was last verified; none where that is nothing. `verified_at` is when every byte of
+    it was last found good. `erased` is how many memories it holds of somebody who was erased since.
     """
 
     name: str
@@ -392,6 +393,8 @@ class SeenSnapshot:
     unsettled_why: str | None = None
     pair: bool = True
     problems: tuple[str, ...] = ()
+    verified_at: float | None = None
+    erased: int = 0
 
     @property
     def good(self) -> bool:

@@ -32,6 +32,7 @@ from mem0audit.core.points import (
     PointRecord,
 )
 from mem0audit.core.reconcile import Comparison, compare
+from mem0audit.core.restore import Interrupted
 from mem0audit.core.seal import NO_SEAL, LastSeal, SealCheck, SealedPoint, SealedRows, State, check
 from mem0audit.core.timeline import Timeline
 
@@ -137,6 +138,8 @@ class Reading:
     not_read: tuple[NotChecked, ...] = ()
     snapshots: Snapshots | None = None
     """What is known of this install's snapshots; None where nobody looked for them."""
+    interrupted: Interrupted | None = None
+    """A restore of it that was cut off; None where there is none, or nobody looked."""
     standing: Comparison | None = None
     """What of the comparison stood at a second look; None where there was none."""
     last_seal: LastSeal | NotChecked = NO_SEAL

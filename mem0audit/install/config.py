@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mem0audit.core.errors import CouldNotRead, UsageProblem
+from mem0audit.core.retention import length
 from mem0audit.install.host import Host, this_host
 
 if sys.version_info >= (3, 11):
@@ -134,6 +135,7 @@ class Settings:
     config: str | None = None
     agent_python: str | None = None
     snapshot_dir: str | None = None
+    snapshot_max_age: str | None = None
     fail_on: str | None = None
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
@@ -281,6 +283,9 @@ EXAMPLE = """\
 # Where `snapshot` puts snapshots and looks for them. On another disk than the stores if you can.
 #snapshot_dir = "/srv/backup/mem0"
 
+# How old the newest snapshot may be before an audit says so: h, d or w. Default: 7d
+#snapshot_max_age = "2d"
+
 # From which severity on the exit code is 1: critical, high, medium, low or info. Default: medium
 #fail_on = "medium"
 
@@ -297,6 +302,7 @@ _TEXT_KEYS = (
     "config",
     "agent_python",
     "snapshot_dir",
+    "snapshot_max_age",
     "fail_on",
 )
 _LIST_KEYS = ("select", "ignore")
@@ -348,6 +354,14 @@ def _settings(raw: Mapping[str, Any], file: str, host: Host) -> Settings:
         raise UsageProblem(
             f"{file}: fail_on = {texts['fail_on']!r} is not a severity", "one of " + ", ".join(SEVERITIES)
         )
+    try:
+        length(texts.get("snapshot_max_age", "1d"))
+    except ValueError:
+        value = texts["snapshot_max_age"]
+        raise UsageProblem(
+            f"{file}: snapshot_max_age = {value!r} is no length of time",
+            "a number and h, d or w, as in 12h, 30d, 8w",
+        ) from None
     if "qdrant_path" in texts and "qdrant_url" in texts:
         raise UsageProblem(f"{file}: qdrant_path and qdrant_url are both set", "keep the one that is used")
     lists: dict[str, tuple[str, ...]] = {}

@@ -19,6 +19,7 @@ from mem0audit.core.model import (
     Snapshots,
 )
 from mem0audit.core.reading import Reading
+from mem0audit.core.restore import Interrupted
 from mem0audit.core.rules import RULES
 from mem0audit.core.rules.divergence import PASSING, standing_key
 from mem0audit.core.rules.files import unread
@@ -51,6 +52,7 @@ def audit(
     select: Sequence[str] = (),
     ignore: Sequence[str] = (),
     snapshots: Snapshots | None = None,
+    interrupted: Interrupted | None = None,
     progress: Progress | None = None,
     pause: Callable[[float], None] = time.sleep,
     ledger: bool = True,
@@ -60,8 +62,8 @@ def audit(
 ) -> Report:
     """Audit an install that an agent may be using.
 
-    `snapshots` are those that are known, None where nobody looked for them. `select` and `ignore` are rule codes
-    or beginnings of codes; an empty `select` means every rule. On
+    `snapshots` are those that are known, None where nobody looked for them; `interrupted` is a restore that was cut
+    off. `select` and `ignore` are rule codes or beginnings of codes; an empty `select` means every rule. On
     a live install (a process holds it, or that cannot be seen) a disagreement is reported only if it
     stands unchanged at a second look. Raises nothing for what cannot be read: the report names it.
 
@@ -73,7 +75,9 @@ def audit(
     with ledgers.opened(install, host, wanted=ledger) as book:
         sealing = NO_SEAL if book is None else ledgers.sealing_of(book)
         with no_collector():
-            report, reading = _audit(install, host, select, ignore, snapshots, say, pause, sealing)
+            report, reading = _audit(
+                install, host, select, ignore, (snapshots, interrupted), say, pause, sealing
+            )
         if reading is None or not keep:
             return report
         keeping = _Keeping(install, host, say, pause, seal, accept)
@@ -119,7 +123,7 @@ def _audit(
     host: Host,
     select: Sequence[str],
     ignore: Sequence[str],
-    snapshots: Snapshots | None,
+    kept: tuple[Snapshots | None, Interrupted | None],
     say: Progress,
     pause: Callable[[float], None],
     sealing: Sealing | NotChecked,
@@ -127,7 +131,7 @@ def _audit(
     """The report, and what it was made of; None where there was nothing to read."""
     started = time.monotonic()
     codes = _codes(select, ignore)
-    reading = replace(_look(install, host, say, sealing), snapshots=snapshots)
+    reading = replace(_look(install, host, say, sealing), snapshots=kept[0], interrupted=kept[1])
     if _nothing_there(reading):
         absent = _report(reading, (), _absent(reading), (), codes=(), seconds=time.monotonic() - started)
         return absent, None
@@ -137,7 +141,7 @@ def _audit(
         first = {standing_key(f) for f in findings}
         say("looking again at what disagrees", None, None)
         pause(SECOND_LOOK_S)
-        reading = replace(_look(install, host, say, sealing), snapshots=snapshots)
+        reading = replace(_look(install, host, say, sealing), snapshots=kept[0], interrupted=kept[1])
         again, not_checked = judge(reading, codes)
         findings = [f for f in again if not f.code.startswith(PASSING) or standing_key(f) in first]
         reading = _standing(reading, findings)

@@ -3,29 +3,49 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from mem0audit.core import snapshot as core
+from mem0audit.core.erasures import Erasure, is_covered
 from mem0audit.core.errors import CouldNotRead
-from mem0audit.core.model import Install, NotChecked, SeenSnapshot, Snapshots
+from mem0audit.core.marks import Mark
+from mem0audit.core.model import (
+    HistoryRow,
+    Install,
+    NotChecked,
+    PointId,
+    SeenSnapshot,
+    Snapshots,
+    VectorFacts,
+)
+from mem0audit.core.retention import length
 from mem0audit.core.snapshot import Manifest
+from mem0audit.core.times import instant
+from mem0audit.install.config import Settings
+from mem0audit.install.host import Host
+from mem0audit.operations.erasures import erasures_on_record
+from mem0audit.operations.ledger import snapshot_folders
+from mem0audit.operations.marks import manifest_sha, read_marks
 from mem0audit.operations.verify import verify
 from mem0audit.stores import snapshots
+from mem0audit.stores.embedded import EmbeddedStore
+from mem0audit.stores.history import read_rows
 
-MAX_AGE_S: Final = 7 * 86_400.0
+MAX_AGE: Final = "7d"
 """How old the newest snapshot may be where the settings do not say."""
 
 
-def known_snapshots(
-    install: Install, folders: Iterable[str], now: float, max_age_s: float = MAX_AGE_S
-) -> Snapshots:
-    """The snapshots of this install in these folders, the oldest first; those of other installs are left out.
+def known_snapshots(install: Install, host: Host, settings: Settings, *, ledger: bool = True) -> Snapshots:
+    """The snapshots of this install in the folder of the settings and in those that the ledger knows, oldest first.
 
-    One whose manifest does not read may be anybody's, and is listed. Raises nothing for what cannot be read: it
-    says so. `now` is in seconds since 1970. A folder that is not there holds none.
+    Those of other installs are left out; one whose manifest does not read may be anybody's, and is listed. Raises
+    nothing for what cannot be read: it says so. A folder that is not there holds none.
     """
-    looked = tuple(dict.fromkeys(folders))
+    folders = [*filter(None, [settings.snapshot_dir]), *snapshot_folders(install, host, ledger=ledger)]
+    looked = tuple(dict.fromkeys(os.path.realpath(folder) for folder in folders))
     found: list[SeenSnapshot] = []
     not_read: list[NotChecked] = []
     for folder in looked:
@@ -36,30 +56,53 @@ def known_snapshots(
         except OSError as error:
             not_read.append(NotChecked(folder, (error.strerror or "cannot be read").lower()))
             continue
+        try:
+            marks = read_marks(Path(folder))
+        except CouldNotRead as problem:
+            not_read.append(NotChecked(folder, problem.message.removeprefix(f"{folder}/")))
+            marks = {}
+        erasures = erasures_on_record(install, folder, host, ledger=ledger).erasures
         for name in names:
-            path = str(Path(folder, name))
-            try:
-                verdict = verify(path, "quick")
-            except CouldNotRead as problem:
-                found.append(
-                    SeenSnapshot(name, path, None, problems=(str(problem).removeprefix(f"{path}: "),))
-                )
-                continue
-            manifest = verdict.manifest
-            if manifest is not None and not _is_of(manifest, install):
-                continue
-            problems = tuple(f"{p.path} {p.detail}" for p in verdict.problems)
-            found.append(_seen(name, path, manifest, problems))
+            one = _seen(Path(folder, name), install, erasures)
+            if one is not None:
+                found.append(_with_verdict(one, marks.get(name, Mark())))
     found.sort(key=lambda one: (one.taken_at or 0.0, one.name))
-    return Snapshots(looked, tuple(found), tuple(not_read), max_age_s, now)
+    max_age_s = length(settings.snapshot_max_age or MAX_AGE)
+    return Snapshots(looked, tuple(found), tuple(not_read), max_age_s, host.now)
 
 
-def _seen(name: str, path: str, manifest: Manifest | None, problems: tuple[str, ...]) -> SeenSnapshot:
+def _seen(path: Path, install: Install, erasures: Sequence[Erasure]) -> SeenSnapshot | None:
+    try:
+        verdict = verify(str(path), "quick")
+    except CouldNotRead as problem:
+        return SeenSnapshot(path.name, str(path), None, problems=(problem.message.removeprefix(f"{path}: "),))
+    manifest = verdict.manifest
+    problems = tuple(f"{p.path} {p.detail}" for p in verdict.problems)
     if manifest is None:
-        return SeenSnapshot(name, path, None, problems=problems)
+        return SeenSnapshot(path.name, str(path), None, problems=problems)
+    if not _is_of(manifest, install):
+        return None
+    later = [one for one in erasures if one.at >= manifest.taken_at]
     return SeenSnapshot(
-        name, path, manifest.taken_at, manifest.settled, manifest.unsettled_why, manifest.pair, problems
+        path.name,
+        str(path),
+        manifest.taken_at,
+        manifest.settled,
+        manifest.unsettled_why,
+        manifest.pair,
+        problems,
+        erased=_erased(path, later) if later and not problems else 0,
     )
+
+
+def _with_verdict(one: SeenSnapshot, mark: Mark) -> SeenSnapshot:
+    """With what `snapshot verify` said of it last, if its manifest is the one that was verified."""
+    checked = mark.checked
+    if checked is None or checked.manifest_sha256 != manifest_sha(Path(one.path)):
+        return one
+    if checked.good:
+        return replace(one, verified_at=instant(checked.at))
+    return replace(one, problems=one.problems or (f"verify found on {checked.at}: {checked.problem}",))
 
 
 def _is_of(manifest: Manifest, install: Install) -> bool:
@@ -68,3 +111,37 @@ def _is_of(manifest: Manifest, install: Install) -> bool:
     if install.vectors is not None:
         ours.add(os.path.realpath(install.vectors.value))
     return not ours.isdisjoint(map(os.path.realpath, (manifest.history.value, manifest.vectors.value)))
+
+
+def _erased(path: Path, erasures: Sequence[Erasure]) -> int:
+    """How many memories of erased scopes a snapshot holds, in its vectors or its log."""
+    found: set[str] = set()
+
+    def keep(_rowid: int, point_id: PointId, payload: Any, _facts: VectorFacts) -> None:
+        owner = (payload.get("user_id"), payload.get("agent_id"), payload.get("run_id"))
+        if any(is_covered(one, owner, str(point_id)) for one in erasures):
+            found.add(str(point_id))
+
+    store = EmbeddedStore(str(path / core.VECTORS), alone=True)
+    for info in store.layout().collections:
+        if info.has_folder and not info.legacy:
+            store.points(info, keep)
+    read_rows(str(path / core.HISTORY), lambda: _ErasedRows(erasures, found), alone=True)
+    return len(found)
+
+
+class _ErasedRows:
+    """Takes history rows (a `model.RowSink`) and notes those about erased memories: by id, since no row names an
+    owner."""
+
+    def __init__(self, erasures: Sequence[Erasure], found: set[str]) -> None:
+        self.erasures = erasures
+        self.found = found
+        self.seen: set[str] = set()
+
+    def rows(self, page: Sequence[HistoryRow]) -> None:
+        """One page of rows."""
+        for memory_id in {str(row.memory_id) for row in page if row.memory_id is not None} - self.seen:
+            self.seen.add(memory_id)
+            if any(is_covered(one, (None, None, None), memory_id) for one in self.erasures):
+                self.found.add(memory_id)

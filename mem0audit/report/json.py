@@ -126,6 +126,8 @@ def snapshots_known(value: Snapshots) -> dict[str, Any]:
                 "pair": one.pair,
                 "settled": one.settled,
                 "problems": list(one.problems),
+                "verified_at": one.verified_at,
+                "erased": one.erased,
             }
             for one in value.snapshots
         ],

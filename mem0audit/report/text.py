@@ -781,7 +781,8 @@ def _last_snapshot(report: Report) -> str:
     newest = known.newest_good
     if newest is None or newest.taken_at is None:
         return " No snapshot yet." if any(f.code == "B901" for f in report.findings) else ""
-    return f" Last snapshot {age(known.seen_at - newest.taken_at)} ago."
+    verified = ", verified" if newest.verified_at is not None else ""
+    return f" Last snapshot {age(known.seen_at - newest.taken_at)} ago{verified}."
 
 
 def _good(report: Report, screen: Screen) -> list[str]:

@@ -20,8 +20,8 @@ B901 no-snapshot low
 B902 old-snapshot medium
 B903 damaged-snapshot high
 B904 unsettled-snapshot low
-B905 snapshot-with-erased high planned
-B906 interrupted-operation high planned
+B905 snapshot-with-erased high
+B906 interrupted-operation high
 B907 unpaired-backup medium
 C601 duplicate-memory medium
 C602 empty-memory medium

@@ -350,7 +350,7 @@ def test_the_example_is_valid_and_each_key_of_it_can_be_switched_on(host: Host) 
     file.write_text(EXAMPLE)
     assert load_settings(host).history is None
     keys = [line[1:] for line in EXAMPLE.splitlines() if line.startswith("#") and not line.startswith("# ")]
-    assert len(keys) == 10
+    assert len(keys) == 11
     for key in keys:
         file.write_text(key + "\n")
         name = key.partition(" ")[0]

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
+import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mem0audit.core.erasures import RECORD, Erasure, erasures_text, make_erasure
 from mem0audit.core.model import Report
 from mem0audit.core.snapshot import CHECKSUM, MANIFEST, checksum_text
+from mem0audit.install.config import Settings
 from mem0audit.install.host import this_host
 from mem0audit.operations.audit import audit
+from mem0audit.operations.interrupted import interrupted
 from mem0audit.operations.known import known_snapshots
+from mem0audit.operations.marks import verify_and_record
 from mem0audit.operations.snapshot import create, plan_create
 from tests.builders import StoreCopy, copy_store
+from tests.operations.test_restore import World, cut_off
+from tests.operations.test_snapshot import scrolled
 from tests.rules.support import host, of
 from tests.rules.support import located as installed
 
@@ -29,14 +38,18 @@ def store(tmp_path: Path) -> StoreCopy:
 
 def take(store: Any, folder: Path) -> Path:
     machine = this_host()
-    return Path(create(plan_create(installed(store), machine, str(folder)), machine).path)
+    return Path(create(plan_create(installed(store), machine, str(folder)), machine, ledger=False).path)
 
 
-def audited(store: Any, *folders: Path, after_days: float = 0) -> Report:
+def audited(
+    store: Any, folder: Path | None = None, *, after_days: float = 0, max_age: str | None = None
+) -> Report:
     machine = host(now=this_host().now + after_days * DAY)
     install = installed(store)
-    known = known_snapshots(install, map(str, folders), machine.now)
-    return audit(install, machine, select=["B"], snapshots=known)
+    settings = Settings(snapshot_dir=None if folder is None else str(folder), snapshot_max_age=max_age)
+    known = known_snapshots(install, machine, settings, ledger=False)
+    cut = interrupted(install, machine)
+    return audit(install, machine, select=["B"], snapshots=known, interrupted=cut, ledger=False)
 
 
 def found(report: Report) -> dict[str, list[str]]:
@@ -67,7 +80,7 @@ def test_b901_no_snapshot(tmp_path: Path, store: StoreCopy) -> None:
 
 
 def test_b901_is_silent_where_nobody_looked(store: StoreCopy) -> None:
-    report = audit(installed(store), this_host(), select=["B"])
+    report = audit(installed(store), this_host(), select=["B"], ledger=False)
     assert report.findings == ()
     assert {n.what for n in report.not_checked if n.what.startswith("B90") and not n.gap} >= {"B901", "B902"}
 
@@ -87,6 +100,7 @@ def test_b902_old_snapshot(tmp_path: Path, store: StoreCopy) -> None:
     report = audited(store, folder, after_days=7.1)
     assert found(report) == {"B902": [first.name]}
     assert of(report, "B902")[0].evidence["days old"] == 7.1
+    assert found(audited(store, folder, after_days=1.1, max_age="1d")) == {"B902": [first.name]}
     second = take(store, folder)
     (second / "history.db").unlink()  # the newest counts for nothing where it is damaged
     assert found(audited(store, folder, after_days=7.1)) == {"B902": [first.name], "B903": [second.name]}
@@ -123,3 +137,69 @@ def test_b907_unpaired_backup(tmp_path: Path, store: StoreCopy) -> None:
     assert found(audited(store, folder)) == {"B907": [only.name]}
     take(store, folder)
     assert found(audited(store, folder)) == {}, "a pair is newer"
+
+
+def test_b903_says_what_verify_found(tmp_path: Path, store: StoreCopy) -> None:
+    folder = tmp_path / "snapshots"
+    one = take(store, folder)
+    with (one / "history.db").open("r+b") as file:
+        file.seek(9000)
+        file.write(b"\xff")
+    assert found(audited(store, folder)) == {}, "names and sizes are right: a look in passing sees nothing"
+    assert not verify_and_record(str(one), "default").verdict.good
+    report = audited(store, folder)
+    assert found(report) == {"B903": [one.name]}
+    assert "its bytes are not those" in str(of(report, "B903")[0].evidence["first"])
+
+
+def test_a_verified_snapshot_is_known_as_one(tmp_path: Path, store: StoreCopy) -> None:
+    folder = tmp_path / "snapshots"
+    one = take(store, folder)
+    assert verify_and_record(str(one), "default").verdict.good
+    known = audited(store, folder).snapshots
+    assert known is not None
+    assert known.newest_good is not None
+    assert known.newest_good.verified_at is not None
+    edit(one, hostname="elsewhere")  # another manifest than the one that was verified
+    known = audited(store, folder).snapshots
+    assert known is not None
+    assert known.snapshots[0].verified_at is None
+
+
+SALT = "5" * 32
+
+
+def test_b905_snapshot_with_erased(tmp_path: Path, store: StoreCopy) -> None:
+    folder = tmp_path / "snapshots"
+    before = take(store, folder)
+    later = this_host().now + 1
+    points = scrolled(store.vectors, tmp_path / "scratch")["mem0"].values()
+    hers = sum(payload.get("user_id") == "alice" for payload, _ in points)
+
+    def erased(*erasures: Erasure) -> dict[str, list[str]]:
+        (folder / RECORD).write_text(erasures_text(erasures))
+        return found(audited(store, folder))
+
+    assert erased(make_erasure(later, SALT, ("nobody", None, None))) == {}
+    assert erased(make_erasure(later, SALT, ("alice", None, None))) == {"B905": [before.name]}
+    assert of(audited(store, folder), "B905")[0].evidence["memories of somebody erased"] == hers > 0
+    assert erased(make_erasure(later - 1000, SALT, ("alice", None, None))) == {}, "the snapshot is newer"
+    with closing(sqlite3.connect(store.history)) as log:
+        (gone,) = log.execute("SELECT memory_id FROM history WHERE event = 'DELETE' LIMIT 1").fetchone()
+    assert erased(make_erasure(later, SALT, None, [gone])) == {"B905": [before.name]}, (
+        "its text is in the log"
+    )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="restores are Linux only")
+def test_b906_interrupted_operation(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    assert found(audited(world.store)) == {"B901": [""]}
+    cut_off(world, "restore.exchange", 2)
+    report = audited(world.store)
+    assert "B906" in found(report)
+    (cut,) = of(report, "B906")
+    assert cut.evidence["snapshot"] == world.snapshot
+    assert "the next restore" in str(cut.evidence["then"])
+    world.restore()
+    assert "B906" not in found(audited(world.store))

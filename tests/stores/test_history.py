@@ -561,14 +561,14 @@ def test_a_child_makes_no_difference(tmp_path: Path, monkeypatch: pytest.MonkeyP
     answers: list[bool] = []
     described, parent = history._described, os.getpid()
 
-    def noted(child: Any, path: str) -> Any:
+    def noted(child: Any, path: str, alone: bool) -> Any:
         answers.append(True)
-        return described(child, path)
+        return described(child, path, alone)
 
-    def describe(path: str) -> Any:
+    def describe(path: str, alone: bool = False) -> Any:
         if dies and os.getpid() != parent:
             os.kill(os.getpid(), signal.SIGKILL)
-        return read_history_file(path)
+        return read_history_file(path, alone)
 
     monkeypatch.setattr(history, "HELPED_BYTES", 0)
     monkeypatch.setattr(history, "_described", noted)

@@ -81,9 +81,17 @@ RULES = (
         summary="A snapshot still holds memories of somebody who was erased.",
         comes_about="It was taken before the erasure.",
         looks_like="A scope recorded as erased has memories in the snapshot.",
-        to_do="This version does not look for it. After an erasure, delete the copies from before it once "
-        "a newer pair verifies.",
-        planned=True,
+        to_do="\n".join(
+            (
+                "A restore of it is refused. Take and verify a pair from after the erasure, then remove the one that "
+                "has them, with what else was copied from it:",
+                commands(
+                    "mem0audit snapshot create --to /srv/backup/mem0",
+                    "mem0audit snapshot verify --to /srv/backup/mem0",
+                    "rm -r /srv/backup/mem0/NAME",
+                ),
+            )
+        ),
     ),
     Rule(
         code="B906",
@@ -103,7 +111,6 @@ RULES = (
                 "Nothing that was there is lost: it is in that folder, or beside the stores under a dated name.",
             )
         ),
-        planned=True,
     ),
     Rule(
         code="B907",

@@ -84,6 +84,34 @@ def unsettled_snapshot(r: Reading) -> Iterable[Verdict]:
     return _about("B904", r, judge)
 
 
+def snapshot_with_erased(r: Reading) -> Iterable[Verdict]:
+    """B905: memories of somebody who was erased are still in it."""
+
+    def judge(known: Snapshots) -> Iterator[Verdict]:
+        for one in known.snapshots:
+            if one.erased:
+                yield finding("B905", {"memories of somebody erased": one.erased}, path=one.path)
+
+    return _about("B905", r, judge)
+
+
+COURSES = {
+    "clean": "nothing was exchanged yet: what was staged goes",
+    "finish": "the next restore finishes it",
+    "back": "the next restore takes it back",
+    "stuck": "it cannot be told how far it came",
+}
+
+
+def interrupted_operation(r: Reading) -> Iterable[Verdict]:
+    """B906: a restore was cut off."""
+    cut = r.interrupted
+    if cut is not None:
+        evidence: dict[str, str | None] = {"snapshot": cut.snapshot, "begun": cut.started_at}
+        evidence["then"] = cut.problem or COURSES.get(cut.course, cut.course)
+        yield finding("B906", {k: v for k, v in evidence.items() if v is not None}, path=cut.folder)
+
+
 def unpaired_backup(r: Reading) -> Iterable[Verdict]:
     """B907: an adopted backup that was not taken as a pair, and no pair is newer."""
 
@@ -100,5 +128,7 @@ RULES: dict[str, RuleFunction] = {
     "B902": old_snapshot,
     "B903": damaged_snapshot,
     "B904": unsettled_snapshot,
+    "B905": snapshot_with_erased,
+    "B906": interrupted_operation,
     "B907": unpaired_backup,
 }
