@@ -46,9 +46,10 @@ def _status(
     check_output(output)
     install, host = named.find()
     check_output(output, install)
+    from mem0audit.install.config import load_settings
     from mem0audit.operations.status import status
 
-    found = status(install, host, ledger=not no_ledger)
+    found = status(install, host, ledger=not no_ledger, settings=load_settings(host))
     if format_ is Format.JSON:
         from mem0audit.report.json import status_json
 

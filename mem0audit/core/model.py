@@ -414,6 +414,8 @@ class Snapshots:
     not_read: tuple[NotChecked, ...]
     max_age_s: float
     seen_at: float
+    unfinished: tuple[str, ...] = ()
+    """Hidden folders of a run that is at work there, or was cut off: no snapshots."""
 
     @property
     def newest_good(self) -> SeenSnapshot | None:

@@ -30,7 +30,7 @@ from mem0audit.operations.erasures import erasures_on_record
 from mem0audit.operations.ledger import snapshot_folders
 from mem0audit.operations.marks import manifest_sha, read_marks
 from mem0audit.operations.verify import verify
-from mem0audit.stores import snapshots
+from mem0audit.stores import files, snapshots
 from mem0audit.stores.embedded import EmbeddedStore
 from mem0audit.stores.history import read_rows
 
@@ -48,9 +48,11 @@ def known_snapshots(install: Install, host: Host, settings: Settings, *, ledger:
     looked = tuple(dict.fromkeys(os.path.realpath(folder) for folder in folders))
     found: list[SeenSnapshot] = []
     not_read: list[NotChecked] = []
+    unfinished: list[str] = []
     for folder in looked:
         try:
             names = snapshots.names(Path(folder))
+            unfinished += [str(Path(folder, name)) for name in files.unfinished(Path(folder))]
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
@@ -68,7 +70,7 @@ def known_snapshots(install: Install, host: Host, settings: Settings, *, ledger:
                 found.append(_with_verdict(one, marks.get(name, Mark())))
     found.sort(key=lambda one: (one.taken_at or 0.0, one.name))
     max_age_s = length(settings.snapshot_max_age or MAX_AGE)
-    return Snapshots(looked, tuple(found), tuple(not_read), max_age_s, host.now)
+    return Snapshots(looked, tuple(found), tuple(not_read), max_age_s, host.now, tuple(unfinished))
 
 
 def _seen(path: Path, install: Install, erasures: Sequence[Erasure]) -> SeenSnapshot | None:

@@ -6,13 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mem0audit import __version__
-from mem0audit.core.model import Agent, Candidate, Holder, Install, NotChecked, Place
+from mem0audit.core.model import Agent, Candidate, Holder, Install, NotChecked, Place, Snapshots
+from mem0audit.core.restore import Interrupted
 from mem0audit.install.agents import whose_mem0
 from mem0audit.install.candidates import find_candidates
+from mem0audit.install.config import Settings
 from mem0audit.install.host import Host
 from mem0audit.install.places import look_at
 from mem0audit.install.processes import holders
 from mem0audit.operations import ledger as ledgers
+from mem0audit.operations.interrupted import interrupted
+from mem0audit.operations.known import known_snapshots
 from mem0audit.operations.otherroots import as_the_agent_sees_it
 from mem0audit.stores.ledger import CannotUse
 
@@ -50,11 +54,16 @@ class Status:
     not_checked: tuple[NotChecked, ...] = ()
     ledger: LedgerSeen | None = None
     """None where none is kept yet or it cannot be used."""
+    snapshots: Snapshots | None = None
+    interrupted: Interrupted | None = None
+    """A restore of it that was cut off."""
 
 
-def status(install: Install, host: Host, *, ledger: bool = True) -> Status:
-    """What an install stands on, beside its agent. Opens no store but the ledger (not even that where `ledger` is
-    False); never raises for what cannot be seen."""
+def status(install: Install, host: Host, *, ledger: bool = True, settings: Settings | None = None) -> Status:
+    """What an install stands on, beside its agent, and what was kept of it. Opens no store but the ledger (not even
+    that where `ledger` is False); never raises for what cannot be seen."""
+    known = known_snapshots(install, host, settings or Settings(), ledger=ledger)
+    cut = interrupted(install, host)
     seen = _ledger(install, host, ledger)
     paths = [install.history.value, *([install.vectors.value] if install.vectors else [])]
     held = holders(paths, host)
@@ -80,6 +89,7 @@ def status(install: Install, host: Host, *, ledger: bool = True) -> Status:
         versions["qdrant-client"] = agent.client_version
     if isinstance(seen, NotChecked):
         not_checked.append(seen)
+    not_checked += known.not_read
     return Status(
         install=install,
         places=tuple(places),
@@ -89,6 +99,8 @@ def status(install: Install, host: Host, *, ledger: bool = True) -> Status:
         versions=versions,
         not_checked=tuple(not_checked),
         ledger=seen if isinstance(seen, LedgerSeen) else None,
+        snapshots=known,
+        interrupted=cut,
     )
 
 

@@ -119,6 +119,7 @@ def snapshots_known(value: Snapshots) -> dict[str, Any]:
     return {
         "folders": list(value.folders),
         "max_age_s": value.max_age_s,
+        "unfinished": list(value.unfinished),
         "snapshots": [
             {
                 "path": one.path,
@@ -272,6 +273,16 @@ def status_json(found: Status) -> str:
                 "snapshot_folders": list(found.ledger.snapshot_folders),
                 "seals": found.ledger.seals,
                 "sealed_at": found.ledger.sealed_at,
+            },
+            "snapshots": None if found.snapshots is None else snapshots_known(found.snapshots),
+            "interrupted": None
+            if found.interrupted is None
+            else {
+                "folder": found.interrupted.folder,
+                "snapshot": found.interrupted.snapshot,
+                "started_at": found.interrupted.started_at,
+                "course": found.interrupted.course,
+                "problem": found.interrupted.problem,
             },
         },
     )

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mem0audit.core.catalogue import CATALOGUE, Rule, page_lines
-from mem0audit.core.model import Candidate, HistoryRow, Install
+from mem0audit.core.model import Candidate, HistoryRow, Install, SeenSnapshot
 from mem0audit.core.points import clipped
-from mem0audit.core.times import shown
+from mem0audit.core.times import age, shown
 from mem0audit.report.escape import escape, escape_lines, without_surrogates
 from mem0audit.report.screen import Screen, table
 from mem0audit.report.words import evidence_value, ground, memories, number, plural, size, stamp
@@ -79,7 +79,7 @@ def status_text(found: Status, screen: Screen) -> str:
         lines.append(f"{'vectors':<{width}}  {escape(install.provider)}: not Qdrant, so only the log is read")
     collection = install.collection
     lines.append(f"{'collection':<{width}}  {escape(collection.value)}  from {escape(collection.decided_by)}")
-    lines += ["", *_ledger(found, screen), *_agent(found, screen)]
+    lines += ["", *_kept(found, screen), *_ledger(found, screen), *_agent(found, screen)]
     if found.candidates:
         lines += ["", screen.bold("Other stores on this machine"), *candidate_lines(found.candidates, screen)]
     if found.not_checked:
@@ -99,10 +99,42 @@ def _ledger(found: Status, screen: Screen) -> list[str]:
         if seen.sealed_at is None
         else f"{plural(seen.seals, 'seal')}, the last {shown(seen.sealed_at)}"
     )
-    lines = screen.wrap(f"ledger     {seen.path}: {last}", hanging=11)
-    for folder in seen.snapshot_folders:
-        lines += screen.wrap(f"snapshots  {folder}", hanging=11)
+    return screen.wrap(f"ledger     {seen.path}: {last}", hanging=11)
+
+
+def _kept(found: Status, screen: Screen) -> list[str]:
+    """The snapshots, and what a run that was cut off left."""
+    lines: list[str] = []
+    known = found.snapshots
+    for folder in known.folders if known is not None else ():
+        assert known is not None
+        there = [one for one in known.snapshots if one.path.startswith(folder.rstrip("/") + "/")]
+        lines += screen.wrap(f"snapshots  {folder}: {_of_folder(there, known.seen_at)}", hanging=11)
+    for path in known.unfinished if known is not None else ():
+        lines += screen.wrap(
+            f"unfinished {path}: a run is at work there, or was cut off; then the next `snapshot create` removes it.",
+            hanging=11,
+        )
+    cut = found.interrupted
+    if cut is not None:
+        lines += [
+            screen.alarm(line)
+            for line in screen.wrap(f"RESTORE CUT OFF   {cut.folder}: keep the agent stopped.", hanging=11)
+        ]
+        lines.append(
+            f"How far it came, and what is next:   {screen.command('snapshot restore', '--in-place', '--dry-run')}"
+        )
     return lines
+
+
+def _of_folder(there: Sequence[SeenSnapshot], now: float) -> str:
+    good = [one for one in there if one.good and one.taken_at is not None]
+    if not there:
+        return "none of this install"
+    if not good or good[-1].taken_at is None:
+        return f"{len(there)}, and no good one"
+    verified = ", verified" if good[-1].verified_at is not None else ", not verified"
+    return f"{len(there)}, the last good one {age(now - good[-1].taken_at)} ago{verified}"
 
 
 def _agent(found: Status, screen: Screen) -> list[str]:

@@ -452,6 +452,9 @@ def _now(
     """The one thing to do now, and what comes after it: what keeps what is still there goes first."""
     if report.copy is not None:
         return []
+    if "B906" in groups:
+        command = screen.command("snapshot restore", "--in-place", "--dry-run")
+        return [("Now, with the agent stopped: see how far the restore came that was cut off", (command,))]
     mixed = _mixed_up(report)
     if mixed is not None:
         return [("Now:", mixed.advice[:1]), ("What there is:", ("mem0audit status",))]
@@ -475,7 +478,7 @@ def _now(
             if "L106" in groups and _not_named(report):
                 named = f"{screen.program} audit --config FILE"
                 steps.append(("If the agent's configuration names another folder, look there:", (named,)))
-            return steps
+            return steps + _go_back(report, screen)
         if incident.advice:
             return [("Now:", (incident.advice[0],))]
     for findings in groups.values():
@@ -483,6 +486,15 @@ def _now(
             if finding.help and finding.severity >= Severity.MEDIUM:
                 return [("Now:", (finding.help,))]
     return []
+
+
+def _go_back(report: Report, screen: Screen) -> list[tuple[str, tuple[str, ...]]]:
+    """To the last good snapshot, where there is one: what was written since is then in what is put aside."""
+    newest = None if report.snapshots is None else report.snapshots.newest_good
+    if newest is None or newest.taken_at is None or newest.erased:
+        return []
+    command = screen.command("snapshot restore", newest.path, "--in-place", "--dry-run")
+    return [(f"Then, to go back to the snapshot of {shown(newest.taken_at)}:", (command,))]
 
 
 def _unread_store(report: Report, screen: Screen) -> tuple[str, tuple[str, ...]] | None:

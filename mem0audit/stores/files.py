@@ -258,6 +258,12 @@ def remove_unfinished(folder: Path) -> tuple[str, ...]:
     return tuple(removed)
 
 
+def unfinished(folder: Path) -> tuple[str, ...]:
+    """The hidden folders of runs that are at work in a snapshot folder or were cut off, by name. Raises OSError."""
+    names = sorted(entry.name for entry in folder.iterdir())
+    return tuple(name for name in names if _TAKING.fullmatch(name) or _REMOVING.fullmatch(name))
+
+
 def half_removed(folder: Path) -> tuple[str, ...]:
     """The hidden names of snapshots whose removal was cut off. Raises OSError."""
     return tuple(sorted(entry.name for entry in folder.iterdir() if _REMOVING.fullmatch(entry.name)))

@@ -74,6 +74,28 @@ def test_a_clean_install_with_a_snapshot(tmp_path: Path, clean: StoreCopy) -> No
     assert [one["problems"] for one in told["snapshots"]] == [[]]
 
 
+def test_status_says_what_was_kept_and_what_a_cut_off_run_left(tmp_path: Path, clean: StoreCopy) -> None:
+    folder = tmp_path / "snapshots"
+    (tmp_path / "mem0audit.toml").write_text(f"snapshot_dir = {json.dumps(str(folder))}\n")
+
+    def told() -> str:
+        return " ".join(run(tmp_path, "status", *flags(clean)).out.split())
+
+    assert f"snapshots {folder}: none of this install" in told()
+    assert run(tmp_path, "snapshot", "create", *flags(clean)).code == 0
+    assert "1, the last good one 0 s ago, not verified" in told()
+    assert run(tmp_path, "snapshot", "verify").code == 0
+    left = folder / ".taking-2026-11-30T010101Z"
+    left.mkdir()
+    assert " s ago, verified" in told()
+    assert f"unfinished {left}" in told()
+    given = json.loads(run(tmp_path, "status", *flags(clean), "--format", "json").out)
+    assert given["snapshots"]["unfinished"] == [str(left)]
+    assert given["interrupted"] is None
+    assert "Removed what 1 run before it left" in run(tmp_path, "snapshot", "create", *flags(clean)).out
+    assert "unfinished" not in told()
+
+
 def test_an_emptied_install(tmp_path: Path, emptied: StoreCopy) -> None:
     ran = run(tmp_path, "audit", *flags(emptied))
     assert (ran.code, ran.err) == (1, "")

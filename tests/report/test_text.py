@@ -7,7 +7,16 @@ from dataclasses import replace
 import pytest
 
 from mem0audit.core.catalogue import CATALOGUE
-from mem0audit.core.model import Candidate, Certainty, Incident, NotChecked, Origin
+from mem0audit.core.model import (
+    Candidate,
+    Certainty,
+    Incident,
+    NotChecked,
+    Origin,
+    Report,
+    SeenSnapshot,
+    Snapshots,
+)
 from mem0audit.report.pages import explain_text
 from mem0audit.report.screen import Screen
 from mem0audit.report.text import audit_text, nothing_found
@@ -226,3 +235,32 @@ def test_a_program_of_several_words_is_named_once() -> None:
     assert command == "/usr/bin/python3 -m mem0audit audit --history /x/history.db --verbose"
     assert screen.steps(command, 0) == [command]
     assert screen.steps("mem0audit explain D301", 0) == ["/usr/bin/python3 -m mem0audit explain D301"]
+
+
+def kept(report_: Report, **changes: object) -> Report:
+    """The same with one good snapshot, six hours old."""
+    values: dict[str, object] = {"name": "2026-11-30T023000Z", "path": "/srv/backup/2026-11-30T023000Z"}
+    one = SeenSnapshot(**{**values, "taken_at": 1_796_005_800.0, **changes})  # type: ignore[arg-type]
+    known = Snapshots(("/srv/backup",), (one,), (), 604_800.0, 1_796_005_800.0 + 6 * 3600 + 60)
+    return replace(report_, snapshots=known)
+
+
+def test_a_healthy_install_says_how_old_its_last_snapshot_is() -> None:
+    assert "Last snapshot 6 h ago. " in said(kept(installs.clean()))
+    assert "Last snapshot 6 h ago, verified." in said(kept(installs.clean(), verified_at=1.0))
+
+
+def test_where_memories_are_gone_the_last_snapshot_is_the_way_back() -> None:
+    text = said(kept(installs.emptied()))
+    assert "to go back to the snapshot of 2026-11-30 02:30:00Z" in text
+    assert "mem0audit snapshot restore /srv/backup/2026-11-30T023000Z --in-place --dry-run" in text
+    for changes in ({"problems": ("history.db is missing",)}, {"pair": False}, {"erased": 3}):
+        assert "snapshot restore" not in said(kept(installs.emptied(), **changes))
+
+
+def test_a_restore_that_was_cut_off_comes_first() -> None:
+    given = installs.emptied()
+    text = said(replace(given, findings=(finding("B906", path="/srv/.qdrant"), *given.findings)))
+    first = text.index("snapshot restore --in-place --dry-run")
+    assert first < text.index("Findings")
+    assert "with the agent stopped" in text[:first]
