@@ -31,6 +31,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, TypeVar
 from urllib.parse import quote
@@ -605,6 +606,7 @@ class FirstPart(Protocol):
 
 
 FIRST: Final = -(1 << 63)
+_ROWID, _KEY = itemgetter(0), itemgetter(1)
 
 
 def read_points(reading: Reading, sink: PageSink, first_part: FirstPart | None = None) -> None:
@@ -686,7 +688,7 @@ def read_pages(
             if rows[-1][0] <= after:
                 raise sqlite3.DatabaseError("malformed: rowids out of order")
             take(rows)
-            seen.update([(row[0], row[1]) for row in rows])
+            seen.update(zip(map(_ROWID, rows), map(_KEY, rows), strict=True))
             after = rows[-1][0]
         if whole and len(rows) < limit:
             return

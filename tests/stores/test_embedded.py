@@ -27,6 +27,8 @@ from qdrant_client.http.models import PointStruct
 
 from mem0audit.core.errors import CouldNotRead
 from mem0audit.core.model import CollectionInfo, PointId, PointsRead, VectorFacts
+from mem0audit.core.points import MemoryKeeper, PointRecord
+from mem0audit.core.seal import SealKeeper
 from mem0audit.stores import embedded, pickles, sqlitefiles
 from mem0audit.stores.embedded import EmbeddedStore
 
@@ -500,6 +502,21 @@ def test_a_helper_makes_no_difference(tmp_path: Path, parts: list[bool]) -> None
     assert (len(alone.rows), len(alone.duplicates), len(alone.bad), len(alone.unsafe)) == (500, 2, 1, 1)
     assert compared(alone) == compared(helped)
     assert list(alone.rows) == list(helped.rows)
+
+
+def test_a_helper_hands_over_the_records_of_an_audit(parts: list[bool]) -> None:
+    (collection,) = EmbeddedStore(str(DATA / "stores/2.2.1/pre_delete_all/qdrant")).layout().collections
+    store = EmbeddedStore(str(DATA / "stores/2.2.1/pre_delete_all/qdrant"))
+    alone = store.points(collection, MemoryKeeper())
+    helped = store.points(collection, MemoryKeeper(), helped=True)
+    assert parts == [True]
+    assert {type(record) for record in helped.rows.values()} == {PointRecord}
+    assert (helped.rows, list(helped.rows)) == (alone.rows, list(alone.rows))
+    seals = []
+    for one in (False, True):
+        rows: Any = store.points(collection, SealKeeper(b"k" * 32, {}), helped=one).rows
+        seals.append({point_id: record.parts for point_id, record in rows.items()})
+    assert seals[0] == seals[1]
 
 
 @pytest.mark.parametrize("rowids", [[7], [7, 8], [-5, 3, 1 << 62], [1, (1 << 63) - 1]])
