@@ -169,12 +169,33 @@ def check_output(output: str | None, install: Install | None = None) -> None:
         raise UsageProblem(f"-o {output}: no folder {folder}")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UsageProblem(f"-o {output}: {folder} is not writable by you")
+    real = Path(os.path.realpath(path)).parent
+    _check_not_kept(output, path, real)
     if install is None:
         return
-    real = Path(os.path.realpath(folder))
     kept = [install.mem0_dir.value, *([install.vectors.value] if install.vectors else [])]
     inside = any(real.is_relative_to(os.path.realpath(place)) for place in kept)
     history = os.path.realpath(install.history.value)
     target = os.path.realpath(path)
     if inside or target in {history, *(history + end for end in ("-journal", "-wal", "-shm"))}:
         raise Refused(f"-o {output}: inside the install, which is only looked at", "name a file elsewhere")
+
+
+def _check_not_kept(output: str, path: Path, real: Path) -> None:
+    """Refuses a file among snapshots, in a Qdrant folder, or over any database: a report would destroy what only
+    lies there once."""
+    from mem0audit.core.snapshot import CHECKSUM, MANIFEST
+    from mem0audit.stores.files import LOCK
+
+    for folder in (real, *real.parents):
+        if (folder / LOCK).exists() or ((folder / CHECKSUM).exists() and (folder / MANIFEST).exists()):
+            raise Refused(f"-o {output}: lies among the snapshots in {folder}", "name a file elsewhere")
+        if (folder / "meta.json").exists() and (folder / "collection").is_dir():
+            raise Refused(f"-o {output}: lies inside the vector store {folder}", "name a file elsewhere")
+    try:
+        with path.open("rb") as there:
+            database = there.read(16) == b"SQLite format 3\0"
+    except OSError:
+        return
+    if database:
+        raise Refused(f"-o {output}: is a database, and would be written over", "name another file")

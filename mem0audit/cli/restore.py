@@ -22,7 +22,7 @@ from mem0audit.cli.options import (
 )
 from mem0audit.cli.output import is_terminal, say, screen, write
 from mem0audit.cli.progress import progress
-from mem0audit.core.errors import Refused, UsageProblem
+from mem0audit.core.errors import CouldNotRead, Refused, UsageProblem
 
 if TYPE_CHECKING:
     from mem0audit.core.model import Install
@@ -78,7 +78,9 @@ def _restore(
     Exit: 0 done, 2 usage, 3 no such snapshot, 4 refused, 5 failed (the message says how it stands).
     """
     if sum((to is not None, in_place, discard_replaced)) != 1:
-        shown = name or "NAME"
+        from mem0audit.report.escape import shell_word
+
+        shown = shell_word(name) if name else "NAME"
         raise UsageProblem(
             "where to restore it: one of --to NEWDIR, --in-place",
             f"mem0audit snapshot restore {shown} --to NEWDIR\nmem0audit snapshot restore {shown} --in-place",
@@ -114,9 +116,9 @@ def _restore(
 
 def _snapshot(name: str | None, from_: str | None, host: Host, install: Install | None) -> str:
     """The path of the snapshot that is meant; without a name, that of the restore that was cut off."""
-    if name is None:
-        from mem0audit.operations.interrupted import interrupted
+    from mem0audit.operations.interrupted import interrupted
 
+    if name is None:
         found = interrupted(install, host) if install is not None else None
         if found is None or found.snapshot is None:
             raise UsageProblem("which snapshot? NAME is missing", "all of them: mem0audit snapshot list")
@@ -124,7 +126,15 @@ def _snapshot(name: str | None, from_: str | None, host: Host, install: Install 
     from mem0audit.cli.snapshot import folder_of
     from mem0audit.operations.verify import find_snapshots
 
-    paths = find_snapshots(folder_of(name, from_, host), name)
+    folder = folder_of(name, from_, host)
+    try:
+        paths = find_snapshots(folder, name)
+    except CouldNotRead:
+        path = os.path.normpath(os.path.join(host.cwd, folder or "", name))  # noqa: PTH118
+        found = interrupted(install, host) if install is not None else None
+        if found is not None and found.snapshot == path:
+            return path  # it is gone, and its restore was cut off: that can be settled without it
+        raise
     if len(paths) > 1:
         raise UsageProblem(
             f"{name}: is a folder of {len(paths)} snapshots", f"name one of them: the newest is {paths[-1]}"

@@ -262,6 +262,8 @@ class RestorePlan:
     """The ledger is read, and the restore put to its chain of seals."""
     not_read: tuple[str, ...] = ()
     """Records of erasures that could not be read, where the user said to go on without."""
+    lost: str | None = None
+    """Why the snapshot cannot be read any more: then what was cut off is settled, and nothing begun."""
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,16 @@ def read_intent(folders: Sequence[Path]) -> Intent | None:
     return max(found, key=lambda intent: intent.audited) if found else None
 
 
+def cut_off_manifest(folders: Sequence[Path]) -> Manifest | None:
+    """The manifest of the snapshot that was being restored, from the intent; None where there is none, or it does
+    not read."""
+    try:
+        intent = read_intent(folders)
+        return None if intent is None else snapshot_core.parse_manifest(intent.manifest.encode("ascii"))
+    except (OSError, Refused, snapshot_core.NotAManifest, UnicodeEncodeError):
+        return None
+
+
 def _found(folder: str, intent: Intent) -> Interrupted:
     places = [core.where(piece, exchange.found(piece)) for piece in intent.pieces]
     mixed = len(set(places)) > 1 and "other" not in places

@@ -9,6 +9,7 @@ say how far it came, and the next run finishes it or takes it back.
 from __future__ import annotations
 
 import os
+import shlex
 import sqlite3
 import stat
 import time
@@ -19,7 +20,7 @@ from pathlib import Path
 
 from mem0audit.core import restore as core
 from mem0audit.core import snapshot as snapshot_core
-from mem0audit.core.errors import Failed, Refused
+from mem0audit.core.errors import CouldNotRead, Failed, Mem0auditError, Refused
 from mem0audit.core.model import Agent, Install
 from mem0audit.core.restore import Half, Intent, Interrupted, Piece, Restored, RestorePlan, Target
 from mem0audit.core.snapshot import Manifest
@@ -30,6 +31,7 @@ from mem0audit.install.places import look_at
 from mem0audit.operations.copied import install_of
 from mem0audit.operations.erasures import erasures_on_record
 from mem0audit.operations.interrupted import (
+    cut_off_manifest,
     differs,
     finish,
     interrupted,
@@ -77,16 +79,18 @@ def plan_restore(
     The snapshot is verified at the default depth. Raises Refused where it is not good or the restore would be
     unsafe (in use, no room, a place that cannot be exchanged, an erasure on record since it was taken), CouldNotRead
     where there is no snapshot. `ledger` False: the ledger's record of erasures is not asked.
+
+    A restore of this very snapshot that was cut off needs it no more, and is settled though it is gone or damaged:
+    both halves of its copies are staged, or lie in place.
     """
     only_linux()
-    verdict = verify(snapshot, "default", progress)
-    if verdict.manifest is None or not verdict.good:
-        wrong = [f"{p.path}: {p.detail}" for p in verdict.problems] or [n.why for n in verdict.not_checked]
-        raise Refused(
-            f"{snapshot} is not what was written ({wrong[0]}): it is not restored",
-            f"everything that is wrong with it: mem0audit snapshot verify {snapshot}",
-        )
-    manifest = verdict.manifest
+    try:
+        manifest = _verified(snapshot, progress)
+    except (CouldNotRead, Refused) as problem:
+        plan = None if install is None else _plan_to_settle(snapshot, install, host, ledger, problem)
+        if plan is None:
+            raise
+        return plan
     not_read = _check_erasures(manifest, snapshot, install, host, ledger, without_erasure_record)
     if to is not None:
         _check_new(to, snapshot, manifest, host)
@@ -110,6 +114,47 @@ def plan_restore(
         interrupted=interrupted(install, host),
         ledger=ledger,
         not_read=not_read,
+    )
+
+
+def _verified(snapshot: str, progress: Progress | None) -> Manifest:
+    """The manifest of a snapshot that holds what it says. Raises Refused, CouldNotRead."""
+    verdict = verify(snapshot, "default", progress)
+    if verdict.manifest is None or not verdict.good:
+        wrong = [f"{p.path}: {p.detail}" for p in verdict.problems] or [n.why for n in verdict.not_checked]
+        raise Refused(
+            f"{snapshot} is not what was written ({wrong[0]}): it is not restored",
+            f"everything that is wrong with it: mem0audit snapshot verify {shlex.quote(snapshot)}",
+        )
+    return verdict.manifest
+
+
+def _plan_to_settle(
+    snapshot: str, install: Install, host: Host, ledger: bool, problem: Mem0auditError
+) -> RestorePlan | None:
+    """What to do where the restore of a snapshot was cut off that cannot be read any more; None where none was.
+
+    Raises Refused where the install is in use.
+    """
+    found = interrupted(install, host)
+    if found is None or found.snapshot != snapshot or found.course not in ("finish", "back"):
+        return None
+    targets = targets_of(install, snapshot, host)
+    manifest = cut_off_manifest([Path(t.staging) for t in targets])
+    if manifest is None:
+        return None
+    unseen = refuse_in_use(install, host)
+    said = f"The snapshot itself cannot be read ({problem.message}): what was begun is settled, and not begun again."
+    return RestorePlan(
+        snapshot,
+        manifest,
+        install=install,
+        targets=targets,
+        warnings=(said,),
+        unseen=unseen,
+        interrupted=found,
+        ledger=ledger,
+        lost=problem.message,
     )
 
 
@@ -283,7 +328,7 @@ def _stage(snapshot: str, manifest: Manifest, history: Path, vectors: Path, say:
         if exchange.stage_file(Path(snapshot) / file.path, target) != file.sha256:
             raise Failed(
                 f"{snapshot}/{file.path} was read with other bytes than the manifest has; nothing was changed",
-                f"mem0audit snapshot verify {snapshot}",
+                f"mem0audit snapshot verify {shlex.quote(snapshot)}",
             )
         if snapshots.digest(target) != (file.size_bytes, file.sha256):
             raise Failed(
@@ -309,6 +354,12 @@ def _in_place(plan: RestorePlan, host: Host, say: Progress, now: Callable[[], fl
     if finished is not None and _is_this(finished, plan, targets):
         finished = _put_to_the_chain(finished, plan, install, host, say)
         return replace(finished, settled=settled, resumed=True, warnings=plan.warnings + finished.warnings)
+    if plan.lost is not None:
+        how = "the restore that was cut off is taken back, both stores are as they were before it"
+        raise Failed(
+            f"{plan.lost}; {how if settled is not None else 'nothing was changed'}",
+            "restore another one:  mem0audit snapshot list",
+        )
     targets = targets_of(install, plan.snapshot, host)
     owners = owners_of(targets)
     with ExitStack() as stack:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import sqlite3
 import sys
 import time
@@ -320,7 +321,7 @@ def published(
             raise Failed(
                 f"{folder / name} was published, but its folder could not be written to the disk: "
                 f"{(why or 'failed').lower()}",
-                f"mem0audit snapshot verify {folder / name}",
+                f"mem0audit snapshot verify {shlex.quote(str(folder / name))}",
             ) from None
         _failed(error, folder)
     raise AssertionError("the last attempt takes what there is")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import sqlite3
 import time
 from pathlib import Path
@@ -48,7 +49,9 @@ def show_snapshot(folder: str | None, name: str) -> Listed:
     manifest does not read."""
     found = _listed(_one(folder, name))
     if found.manifest is None:
-        raise CouldNotRead(f"{found.path}: {found.problem}", f"mem0audit snapshot verify {found.path}")
+        raise CouldNotRead(
+            f"{found.path}: {found.problem}", f"mem0audit snapshot verify {shlex.quote(found.path)}"
+        )
     return found
 
 

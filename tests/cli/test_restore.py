@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import shlex
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -244,3 +245,47 @@ def test_the_help_says_what_it_does(tmp_path: Path) -> None:
     for word in ("--to", "--in-place", "--discard-replaced", "--dry-run", "--yes", "--from"):
         assert word in ran.out
     assert json.dumps(ran.out).isascii()
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("gone", [True, False])
+@pytest.mark.parametrize("written", [True, False])
+def test_what_was_cut_off_is_settled_without_its_snapshot(
+    tmp_path: Path, store: StoreCopy, snapshot: Path, *, named: bool, gone: bool, written: bool
+) -> None:
+    """Expired, or on a disk that died, meanwhile: no new half may stay beside an old one for that."""
+    before = halves(store)
+    damage(store)
+    wrecked = halves(store)
+    exchanged: list[str] = []
+
+    def die(name: str) -> None:
+        exchanged.extend([name] if name == "restore.exchange" else [])
+        if len(exchanged) == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    words = ([str(snapshot)] if named else [], ["--in-place", *flags(store), "--yes"])
+    with steps(die):
+        assert in_child(lambda: restore(tmp_path, str(snapshot), *words[1]).code) == -signal.SIGKILL
+    if gone:
+        shutil.rmtree(snapshot)
+    else:
+        (snapshot / "history.db").write_bytes(b"")
+    if written:  # into the new half, so that it is taken back
+        with closing(sqlite3.connect(store.history)) as log:
+            log.execute("UPDATE history SET new_memory = 'x' WHERE rowid = 1")
+            log.commit()
+    plan = restore(tmp_path, *words[0], *words[1], "--dry-run")
+    assert plan.code == 0 and "what was begun is settled, and not begun again" in re.sub(
+        r"\s+", " ", plan.out
+    )
+    ran = restore(tmp_path, *words[0], *words[1])
+    if written:
+        assert ran.code == 5 and "is taken back, both stores are as they were before it" in ran.err
+        assert halves(store) == wrecked
+    else:
+        assert (ran.code, ran.err) == (0, ""), ran.err
+        assert halves(store) == before
+    ran = restore(tmp_path, *words[0], *words[1])
+    assert ran.code == ((3 if gone else 4) if named else 2)
+    assert not list(store.mem0_dir.glob(".*restoring*")) and not list(store.folder.glob(".*restoring*"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -220,3 +221,32 @@ def test_a_write_that_fails_is_exit_5_and_a_line(tmp_path: Path, store: StoreCop
     assert left == {first.name, ".mem0audit.lock", "erasures.json"}
     assert snapshot(tmp_path, "verify", str(first)).code == 0
     assert run(tmp_path, *words).code == 0
+
+
+def test_no_report_is_written_over_a_snapshot_or_a_database(tmp_path: Path, store: StoreCopy) -> None:
+    words = flags(store)
+    kept = taken(tmp_path, store)
+    to = kept.parent
+    ledger = next((tmp_path / ".local/state/mem0audit").glob("*.sqlite"))
+    link = tmp_path / "link"
+    link.symlink_to(kept / "manifest.json")
+    moved = tmp_path / "elsewhere"
+    shutil.copytree(kept, moved)
+    aside = tmp_path / "history.db.replaced-2026-11-29T023000Z"
+    shutil.copy(store.history, aside)
+    targets = (
+        kept / "manifest.json", kept / "new.txt", kept / "qdrant" / "new.txt", to / "erasures.json",
+        to / "new.txt", link, ledger, moved / "manifest.json", aside, store.vectors / "new.txt",
+    )  # fmt: skip
+    commands = (
+        ("audit", *words), ("snapshot", "create", "--to", str(to), *words),
+        ("snapshot", "verify", str(to)), ("snapshot", "expire", "--to", str(to), "--keep-last", "1", "--yes"),
+        ("snapshot", "diff", str(kept), "live", *words), ("audit", "--snapshot", str(kept)),
+    )  # fmt: skip
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    for target in targets:
+        for command in commands:
+            ran = call(tmp_path, *command, "-o", str(target))
+            assert (ran.code, ran.out) == (4, ""), (command, target, ran.err)
+            assert ran.err.startswith(f"mem0audit: -o {target}: ")
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator
 
 from mem0audit.core.model import NotChecked, SeenSnapshot, Snapshots
@@ -58,7 +59,9 @@ def damaged_snapshot(r: Reading) -> Iterable[Verdict]:
         for one in known.snapshots:
             if one.problems:
                 evidence: dict[str, str | int] = {"first": one.problems[0], "problems": len(one.problems)}
-                yield finding("B903", evidence, path=one.path, help=f"mem0audit snapshot verify {one.path}")
+                yield finding(
+                    "B903", evidence, path=one.path, help=f"mem0audit snapshot verify {shlex.quote(one.path)}"
+                )
 
     return _about("B903", r, judge)
 
