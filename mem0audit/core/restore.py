@@ -341,7 +341,7 @@ def warnings_for(
     """
     said = []
     if not manifest.pair:
-        said.append("The two halves are from different times: they were not taken as a pair.")
+        said.append(f"NOT A PAIR: its halves were not taken together ({manifest.unsettled_why}).")
     elif not manifest.settled:
         said.append(f"Not settled when it was taken: {manifest.unsettled_why}.")
     mem0 = agent.mem0_version if agent is not None else None

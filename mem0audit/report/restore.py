@@ -47,7 +47,9 @@ def restore_plan_text(plan: RestorePlan, screen: Screen) -> str:
 
 def restore_question(plan: RestorePlan) -> str:
     """What is asked before a restore in place."""
-    return f"Put {plan.manifest.name} in place of both stores?"
+    kind = ", which is not a pair," if not plan.manifest.pair else ""
+    kind = kind or (", which is not settled," if not plan.manifest.settled else "")
+    return f"Put {plan.manifest.name}{kind} in place of both stores?"
 
 
 def _without_record(plan: RestorePlan) -> tuple[str, ...]:

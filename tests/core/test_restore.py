@@ -197,8 +197,9 @@ def test_what_the_agent_makes_of_it(
 
 def test_halves_that_are_no_pair_are_said() -> None:
     agent = Agent(None, "2.2.1", "1.20.0", "test")
-    (told,) = warnings_for(manifest(pair=False), "10 columns", [], agent, None)
-    assert "not taken as a pair" in told
+    adopted = manifest(pair=False, settled=False, unsettled_why="the halves agree")
+    (told,) = warnings_for(adopted, "10 columns", [], agent, None)
+    assert told == "NOT A PAIR: its halves were not taken together (the halves agree)."
     (told,) = warnings_for(manifest(settled=False, unsettled_why="x"), "10 columns", [], agent, None)
     assert told == "Not settled when it was taken: x."
     assert dataclasses.replace(manifest(), pair=True) == manifest()

@@ -1444,3 +1444,34 @@ def test_errors_are_ours(tmp_path: Path) -> None:
         with contextlib.suppress(Mem0auditError):
             world.interrupted()
     assert halves(world.store) == world.old
+
+
+def test_an_expiry_in_the_middle_leaves_both_or_neither(tmp_path: Path) -> None:
+    """A restore holds no lock of the folder of snapshots: it may lie on a disk that is only read. It needs none."""
+    seen = steps_of(tmp_path / "steps")
+    copies = Copies(tmp_path)
+    kept = tmp_path / "another"
+    shutil.copytree(copies.world.snapshot, kept)
+    ended = set()
+    for name, number in [(name, 1) for name in sorted(set(seen))]:
+        world = copies.again()
+        snapshot = Path(world.snapshot)
+        if not snapshot.exists():
+            shutil.copytree(kept, snapshot)
+
+        def expire(snapshot: Path = snapshot) -> None:
+            snapshot.rename(snapshot.with_name(f".removing-{snapshot.name}"))
+            shutil.rmtree(snapshot.with_name(f".removing-{snapshot.name}"))
+
+        with steps(at(name, number, expire)):
+            try:
+                world.restore()
+                ended.add("new")
+                assert halves(world.store) == world.new, (name, number)
+            except Failed as problem:
+                ended.add("old")
+                assert "nothing was changed" in problem.message, (name, number)
+                assert halves(world.store) == world.old, (name, number)
+        assert not snapshot.exists() and world.interrupted() is None, (name, number)
+        assert not litter(world.store), (name, number)
+    assert ended == {"old", "new"}
