@@ -78,7 +78,7 @@ def _restore(
     Exit: 0 done, 2 usage, 3 no such snapshot, 4 refused, 5 failed (the message says how it stands).
     """
     if sum((to is not None, in_place, discard_replaced)) != 1:
-        from mem0audit.report.escape import shell_word
+        from mem0audit.core.words import shell_word
 
         shown = shell_word(name) if name else "NAME"
         raise UsageProblem(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shlex
 import sqlite3
 from pathlib import Path
 from typing import Literal
@@ -15,6 +14,7 @@ from mem0audit.core.backup import Backup, BackupVerdict, ImportPlan, apart_words
 from mem0audit.core.errors import Failed, Refused
 from mem0audit.core.snapshot import Manifest, SnapshotFile, SnapshotProblem, Taken
 from mem0audit.core.times import instant, shown
+from mem0audit.core.words import shell_word
 from mem0audit.install.host import Host, resolved
 from mem0audit.install.places import look_at
 from mem0audit.operations.backup import (
@@ -96,7 +96,7 @@ def _refuse_damage(backup: Backup, verdict: BackupVerdict) -> None:
     raise Refused(
         f"{backup.folder}: {bad[0][0]}: {bad[0][1]}; nothing was imported"
         + (f" (what still reads: {still})" if still else ""),
-        f"what still reads: mem0audit audit --snapshot {shlex.quote(backup.folder)}",
+        f"what still reads: mem0audit audit --snapshot {shell_word(backup.folder)}",
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from mem0audit.core.backup import Backup
 from mem0audit.core.errors import CouldNotRead, UsageProblem
 from mem0audit.core.model import CopyOf, Origin, Report
 from mem0audit.core.snapshot import Manifest
+from mem0audit.core.words import shell_word
 from mem0audit.install.host import Host
 from mem0audit.operations.audit import audit_copy
 from mem0audit.operations.backup import find_backup, inside, read_backup
@@ -64,7 +64,7 @@ def odd_in(copy: Backup) -> str | None:
 
 
 def _verify(folder: str) -> str:
-    return f"mem0audit snapshot verify {shlex.quote(folder)}"
+    return f"mem0audit snapshot verify {shell_word(folder)}"
 
 
 def audit_snapshot(

@@ -9,7 +9,6 @@ yet. A second look, as an audit takes to tell a write in flight from a fault, ha
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from mem0audit.core.model import CollectionInfo, FileProblem, Install, NotChecke
 from mem0audit.core.points import text_digest
 from mem0audit.core.reading import TELEMETRY_COLLECTIONS
 from mem0audit.core.snapshot import canonical
+from mem0audit.core.words import shell_word
 from mem0audit.install.host import Host
 from mem0audit.install.processes import holders
 from mem0audit.operations.copyaudit import Copy, odd_in
@@ -48,7 +48,7 @@ def of_copy(copy: Copy) -> Found:
     odd = odd_in(copy.halves)
     if odd is not None:
         raise CouldNotRead(
-            f"{copy.halves.folder}: {odd}", f"mem0audit snapshot verify {shlex.quote(copy.halves.folder)}"
+            f"{copy.halves.folder}: {odd}", f"mem0audit snapshot verify {shell_word(copy.halves.folder)}"
         )
     manifest = copy.manifest
     if manifest is None:

@@ -9,7 +9,6 @@ say how far it came, and the next run finishes it or takes it back.
 from __future__ import annotations
 
 import os
-import shlex
 import sqlite3
 import stat
 import time
@@ -25,6 +24,7 @@ from mem0audit.core.model import Agent, Install
 from mem0audit.core.restore import Half, Intent, Interrupted, Piece, Restored, RestorePlan, Target
 from mem0audit.core.snapshot import Manifest
 from mem0audit.core.times import shown
+from mem0audit.core.words import shell_word
 from mem0audit.install.agents import whose_mem0
 from mem0audit.install.host import Host, resolved
 from mem0audit.install.places import look_at
@@ -124,7 +124,7 @@ def _verified(snapshot: str, progress: Progress | None) -> Manifest:
         wrong = [f"{p.path}: {p.detail}" for p in verdict.problems] or [n.why for n in verdict.not_checked]
         raise Refused(
             f"{snapshot} is not what was written ({wrong[0]}): it is not restored",
-            f"everything that is wrong with it: mem0audit snapshot verify {shlex.quote(snapshot)}",
+            f"everything that is wrong with it: mem0audit snapshot verify {shell_word(snapshot)}",
         )
     return verdict.manifest
 
@@ -328,7 +328,7 @@ def _stage(snapshot: str, manifest: Manifest, history: Path, vectors: Path, say:
         if exchange.stage_file(Path(snapshot) / file.path, target) != file.sha256:
             raise Failed(
                 f"{snapshot}/{file.path} was read with other bytes than the manifest has; nothing was changed",
-                f"mem0audit snapshot verify {shlex.quote(snapshot)}",
+                f"mem0audit snapshot verify {shell_word(snapshot)}",
             )
         if snapshots.digest(target) != (file.size_bytes, file.sha256):
             raise Failed(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shlex
 import sqlite3
 import sys
 import time
@@ -39,6 +38,7 @@ from mem0audit.core.snapshot import (
     Taken,
 )
 from mem0audit.core.times import instant, shown
+from mem0audit.core.words import shell_word
 from mem0audit.install.agents import whose_mem0
 from mem0audit.install.host import Host, resolved, seen_through
 from mem0audit.install.places import look_at
@@ -321,7 +321,7 @@ def published(
             raise Failed(
                 f"{folder / name} was published, but its folder could not be written to the disk: "
                 f"{(why or 'failed').lower()}",
-                f"mem0audit snapshot verify {shlex.quote(str(folder / name))}",
+                f"mem0audit snapshot verify {shell_word(str(folder / name))}",
             ) from None
         _failed(error, folder)
     raise AssertionError("the last attempt takes what there is")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shlex
 import sqlite3
 import time
 from pathlib import Path
@@ -15,6 +14,7 @@ from mem0audit.core import snapshot as core
 from mem0audit.core.errors import CouldNotRead
 from mem0audit.core.model import Install, NotChecked
 from mem0audit.core.snapshot import Listed, Manifest, NotAManifest, SnapshotProblem, Verdict
+from mem0audit.core.words import shell_word
 from mem0audit.operations.copied import agent_of, counted, counts, digests, install_of, judged
 from mem0audit.operations.look import Progress, look_at_copy, no_progress
 from mem0audit.stores import files, snapshots
@@ -50,7 +50,7 @@ def show_snapshot(folder: str | None, name: str) -> Listed:
     found = _listed(_one(folder, name))
     if found.manifest is None:
         raise CouldNotRead(
-            f"{found.path}: {found.problem}", f"mem0audit snapshot verify {shlex.quote(found.path)}"
+            f"{found.path}: {found.problem}", f"mem0audit snapshot verify {shell_word(found.path)}"
         )
     return found
 

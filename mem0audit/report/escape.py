@@ -7,7 +7,7 @@ around, newlines that forge another line, and lone surrogates that no encoder ta
 
 from __future__ import annotations
 
-import shlex
+from mem0audit.core.words import shell_word as shell_word
 
 
 def escape(value: object) -> str:
@@ -36,25 +36,6 @@ def escape_lines(text: str) -> list[str]:
     """`text` broken at its newlines, each line escaped. Print them behind a margin, so that a line of
     the text is never taken for a line of ours."""
     return [escape(line) for line in text.split("\n")]
-
-
-def shell_word(value: str) -> str:
-    r"""`value` quoted for a shell, so that a printed command runs as printed.
-
-    What cannot be printed (a path with an escape in it) is written with `$'…'`, which bash, zsh and
-    ksh turn back into the very bytes.
-    """
-    if value.isprintable():
-        return shlex.quote(value)
-    out = []
-    for char in value:
-        if char in "\\'":
-            out.append("\\" + char)
-        elif char.isprintable():
-            out.append(char)
-        else:
-            out.extend(f"\\x{byte:02x}" for byte in char.encode("utf-8", "surrogateescape"))
-    return "$'" + "".join(out) + "'"
 
 
 def without_surrogates(value: object) -> object:

@@ -250,3 +250,31 @@ def test_no_report_is_written_over_a_snapshot_or_a_database(tmp_path: Path, stor
             assert (ran.code, ran.out) == (4, ""), (command, target, ran.err)
             assert ran.err.startswith(f"mem0audit: -o {target}: ")
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+
+
+def test_no_path_forges_a_line(tmp_path: Path, store: StoreCopy) -> None:
+    """A folder's name may hold a newline; every command that is printed is one line, and is one to a shell too."""
+    to = tmp_path / "a\nmem0audit: all is well 'x' \u2028"
+    assert snapshot(tmp_path, "create", "--to", str(to), *flags(store)).code == 0
+    (kept,) = to.glob("20*")
+    with (kept / "manifest.json").open("a") as manifest:
+        manifest.write("x")
+    commands = (
+        ("snapshot", "show", str(kept)),
+        ("snapshot", "restore", str(kept), "--to", "new"),
+        ("snapshot", "restore", str(kept)),
+        ("snapshot", "diff", str(kept), "live", *flags(store)),
+        ("audit", "--snapshot", str(kept)),
+        ("audit", *flags(store)),
+    )
+    for words in commands:
+        ran = call(tmp_path, *words)
+        said = ran.out + ran.err
+        assert not [line for line in said.splitlines() if line.startswith("mem0audit: all is well")], words
+        printed = [line.partition("mem0audit snapshot ")[2] for line in said.splitlines() if "$'" in line]
+        assert printed, (words, said)
+        for line in printed:
+            done = subprocess.run(
+                ["bash", "-c", f'printf "%s\\0" {line}'], capture_output=True, check=True, text=True
+            )
+            assert str(kept) in done.stdout.split("\0"), (words, line)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterable, Iterator
 
 from mem0audit.core.model import NotChecked, SeenSnapshot, Snapshots
 from mem0audit.core.reading import Reading
 from mem0audit.core.rules.verdict import RuleFunction, Verdict, finding
 from mem0audit.core.times import shown
+from mem0audit.core.words import shell_word
 
 NOT_LOOKED = "snapshots were not looked for"
 
@@ -60,7 +60,7 @@ def damaged_snapshot(r: Reading) -> Iterable[Verdict]:
             if one.problems:
                 evidence: dict[str, str | int] = {"first": one.problems[0], "problems": len(one.problems)}
                 yield finding(
-                    "B903", evidence, path=one.path, help=f"mem0audit snapshot verify {shlex.quote(one.path)}"
+                    "B903", evidence, path=one.path, help=f"mem0audit snapshot verify {shell_word(one.path)}"
                 )
 
     return _about("B903", r, judge)
