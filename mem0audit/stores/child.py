@@ -10,6 +10,7 @@ import os
 import pickle
 import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,21 +21,46 @@ from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
 
-OWN_TASKS: Final = 2
-"""This thread and a progress bar: where there are more, an agent runs in this process, and it is not forked."""
+_PROGRESS: Final = "rich.live"
+"""Where the class of a progress bar's thread is from: the only thread beside this one that a fork is made with."""
 
 
 def worthwhile(path: str, size_bytes: int) -> bool:
-    """Whether a file is that large, there is a second processor to read it with, and this process can be forked."""
+    """Whether a file is that large, there is a second processor to read it with, and this process can be forked.
+
+    It cannot where an agent may run in it, that is where there are other threads than a progress bar's, or where the
+    file is open here already: SQLite in the child would take the parent's locks for its own, and wait for ever for
+    one that is given back in the parent only, or read with none.
+    """
     try:
         return (
             sys.platform == "linux"
             and Path(path).stat().st_size >= size_bytes
             and len(os.sched_getaffinity(0)) > 1
-            and len(os.listdir("/proc/self/task")) <= OWN_TASKS  # noqa: PTH208
+            and _alone()
+            and not _is_open_here(path)
         )
     except (OSError, ValueError):
         return False
+
+
+def _alone() -> bool:
+    """Whether this thread is the only one, but for progress bars."""
+    bars = [thread for thread in threading.enumerate() if type(thread).__module__ == _PROGRESS]
+    return len(os.listdir("/proc/self/task")) <= 1 + len(bars)  # noqa: PTH208
+
+
+def _is_open_here(path: str) -> bool:
+    """Whether a descriptor of this process is of that file. Raises OSError."""
+    wanted = Path(path).stat()
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        try:
+            found = os.fstat(int(name))
+        except OSError:  # closed meanwhile, as the one that listed them
+            continue
+        if os.path.samestat(found, wanted):
+            return True
+    return False
 
 
 class ChildFailed(Exception):
