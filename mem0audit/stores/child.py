@@ -47,7 +47,12 @@ def worthwhile(path: str, size_bytes: int) -> bool:
 def _alone() -> bool:
     """Whether this thread is the only one, but for progress bars."""
     bars = [thread for thread in threading.enumerate() if type(thread).__module__ == _PROGRESS]
-    return len(os.listdir("/proc/self/task")) <= 1 + len(bars)  # noqa: PTH208
+    return len(_tasks()) <= 1 + len(bars)
+
+
+def _tasks() -> list[str]:
+    """Every thread of this process, those of native libraries too. Raises OSError."""
+    return os.listdir("/proc/self/task")  # noqa: PTH208
 
 
 def _is_open_here(path: str) -> bool:

@@ -19,9 +19,12 @@ from mem0audit.stores.child import worthwhile
 from mem0audit.stores.history import HELPED_BYTES
 from tests.builders import StoreCopy, copy_store
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2, reason="needs two processors"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2, reason="needs two processors"
+    ),
+    pytest.mark.usefixtures("own_threads"),
+]
 
 
 @pytest.fixture

@@ -555,7 +555,9 @@ def shapes(tmp_path: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("dies", [False, True])
-def test_a_child_makes_no_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: bool) -> None:
+def test_a_child_makes_no_difference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_threads: None, dies: bool
+) -> None:
     paths = shapes(tmp_path)
     alone = [read_history(str(path), Rows) for path in paths]
     answers: list[bool] = []
