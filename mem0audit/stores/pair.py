@@ -146,9 +146,13 @@ class _RowCopies:
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
         self._of: dict[Path, RowCopy] = {}
+        self._from: dict[Path, os.stat_result] = {}
 
     def refreshed(self, part: _Part) -> RowCopy:
         """The copy of this file, as near as it can be brought without a lock."""
+        assert part.found is not None
+        if not os.path.samestat(self._from.setdefault(part.target, part.found), part.found):
+            raise Replaced
         copy = self._of.get(part.target)
         if copy is None:
             copy = self._of[part.target] = RowCopy(part.target)
@@ -205,8 +209,9 @@ def _take(
                 raise CannotTake(
                     wanted[0].path, "busy", f"its pages could not be copied within {bound:.1f} s"
                 ) from None
-        except Changed:
-            if last:
+        except (Changed, Replaced) as how:
+            # What was copied by rows from another file cannot be brought nearer to this one.
+            if last or (row_copies is not None and isinstance(how, Replaced)):
                 raise CannotTake(
                     wanted[0].path, "gone", "the stores were replaced again and again while they were copied"
                 ) from None
@@ -238,6 +243,10 @@ def _warm(path: str) -> None:
         return  # the copy will say it
     finally:
         files.close_source(descriptor)
+
+
+class Replaced(Exception):
+    """A path names another file than the one that was opened."""
 
 
 class _Busy(Exception):
@@ -291,6 +300,20 @@ class _Part:
     descriptor: int = -1
     copy_to: int = -1
     rows: RowCopy | None = None
+    found: os.stat_result | None = None
+
+    def check_in_place(self) -> None:
+        """Raises Replaced where the path names another file than the one that was opened: somebody exchanged both
+        stores meanwhile (a restore), and the halves that are open may be of two of them."""
+        assert self.found is not None
+        try:
+            seen = [Path(self.source.path).stat()]
+        except FileNotFoundError:
+            raise Replaced from None
+        if self.descriptor >= 0:
+            seen.append(os.fstat(self.descriptor))
+        if not all(os.path.samestat(one, self.found) for one in seen):
+            raise Replaced
 
     def all(self, sql: str, args: tuple[Any, ...] = ()) -> list[Any]:
         try:
@@ -333,7 +356,7 @@ def _open(source: Source, stack: ExitStack) -> _Part:
         raise CannotTake(path, reading.problem.kind, reading.problem.detail)
     reading.connection.set_progress_handler(None, 0)
     reading.connection.text_factory = _lenient
-    return _Part(source, reading, pickles.point_decoder(source.dims), Path())
+    return _Part(source, reading, pickles.point_decoder(source.dims), Path(), found=found)
 
 
 def _lenient(raw: bytes) -> str:
@@ -425,6 +448,8 @@ class _Taking:
                     raise _problem(error, part.source.path) from None
                 way = "backup"
             copied.append(CopiedFile(part.source, part.target, part.reading.journal_mode, way))
+        for part in self.parts:
+            part.check_in_place()
         self.let_go()
         for part in self.parts:
             if part.rows is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -416,3 +417,93 @@ def test_a_large_file_is_copied_ahead_and_set_right_under_the_lock(
     for copied in got.files:
         assert copied.raw.read_bytes() == Path(copied.source.path).read_bytes()
     assert got.tries == 2
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 4])
+@pytest.mark.parametrize("back", [False, True])
+def test_stores_exchanged_meanwhile_give_one_or_the_other(
+    tmp_path: Path, store: MemoryBuilder, raw: Path, monkeypatch: pytest.MonkeyPatch, step: int, back: bool
+) -> None:
+    """As a restore in place does, between any two files that are opened: never the log of one beside the points of
+    the other. `back`: and taken back before the pages are copied."""
+    other = tmp_path / "other"
+    shutil.copytree(store.folder, other)
+    prefix = len(str(store.folder))
+    paths = [Path(source.path) for source in sources(store)]
+    with closing(sqlite3.connect(f"{other}{str(paths[0])[prefix:]}")) as log:
+        log.execute("UPDATE history SET actor_id = 'other'")
+        log.commit()
+    for path in paths[1:]:
+        with closing(sqlite3.connect(f"{other}{str(path)[prefix:]}")) as points:
+            points.execute("UPDATE points SET rowid = rowid + 100")
+            points.commit()
+
+    def contents() -> list[Rows]:
+        tables = ["history", "points", "points"]
+        return [
+            rows_of(path, "history") if table == "history" else rowids_of(path)
+            for path, table in zip(paths, tables, strict=True)
+        ]
+
+    def rowids_of(path: Path | str) -> Rows:
+        with closing(sqlite3.connect(path)) as connection:
+            return connection.execute("SELECT rowid FROM points ORDER BY rowid").fetchall()
+
+    def exchange() -> None:
+        for path in paths:
+            there, spare = Path(f"{other}{str(path)[prefix:]}"), path.with_name("spare")
+            path.rename(spare)
+            there.rename(path)
+            spare.rename(there)
+
+    opened = 0
+    held = pair._open
+
+    def noted(source: Source, stack: Any) -> Any:
+        nonlocal opened
+        opened += 1
+        if opened == step:
+            exchange()
+        if back and opened == step + 1:
+            exchange()
+        return held(source, stack)
+
+    one = contents()
+    exchange()
+    two = contents()
+    exchange()
+    assert all(a != b for a, b in zip(one, two, strict=True))
+    monkeypatch.setattr(pair, "_open", noted)
+    got = taken(store, raw)
+    found = {
+        f.source.role: rows_of(f.raw, "history") if f.source.role == "history" else rowids_of(f.raw)
+        for f in got.files
+    }
+    assert [found["history"], found["entities"], found["memories"]] in (one, two)
+
+
+def test_a_file_exchanged_between_its_lock_and_its_copy(
+    store: MemoryBuilder, raw: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite's lock would be on one file, and the pages be of another that anybody may write."""
+    path = Path(sources(store)[0].path)
+    new = path.with_name("new.db")
+    shutil.copy(path, new)
+    with closing(sqlite3.connect(new)) as log:
+        log.execute("UPDATE history SET actor_id = 'new'")
+        log.commit()
+    real = files.open_source
+    done = []
+
+    def exchanged(source: str) -> int:
+        if source == str(path) and Path(source).exists() and len(done) < 2:
+            done.append(source)
+            if len(done) == 2:  # the first reads it once, ahead
+                new.rename(path)
+        return real(source)
+
+    monkeypatch.setattr(files, "open_source", exchanged)
+    got = taken(store, raw)
+    assert len(done) == 2 and got.tries == 2
+    (log_copy,) = (f.raw for f in got.files if f.source.role == "history")
+    assert all("new" in row for row in rows_of(log_copy, "history"))
