@@ -24,7 +24,7 @@ def plan_discard(install: Install, host: Host) -> DiscardPlan:
     if found is not None:
         raise Refused(
             f"a restore was cut off here ({found.folder}): nothing is discarded before it is settled",
-            "mem0audit snapshot restore --in-place",
+            "the same command with --in-place instead of --discard-replaced settles it",
         )
     path = record_path(history.real)
     try:

@@ -167,6 +167,7 @@ def test_cut_off_and_gone_on_with(tmp_path: Path, store: StoreCopy, snapshot: Pa
     assert [p["state"] for p in document["interrupted"]["places"]] == ["after", "before"]
     ran = restore(tmp_path, "--discard-replaced", *flags(store), "--yes")
     assert ran.code == 4 and "was cut off here" in ran.err
+    assert "the same command with --in-place" in ran.err  # it names the install as this one did
     ran = restore(tmp_path, "--in-place", *flags(store), "--yes")  # which one is known
     assert ran.code == 0, ran.err
     assert "Finished the restore of" in ran.out and "this run found it" in re.sub(r"\s+", " ", ran.out)
