@@ -121,7 +121,7 @@ def _snapshot(name: str | None, from_: str | None, host: Host, install: Install 
         if found is None or found.snapshot is None:
             raise UsageProblem(
                 "which snapshot? NAME is missing, and no restore was cut off here",
-                "all of them: mem0audit snapshot list",
+                "all of them: mem0audit snapshot list; where they are: mem0audit status",
             )
         return found.snapshot
     from mem0audit.cli.snapshot import folder_of

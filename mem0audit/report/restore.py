@@ -55,9 +55,9 @@ def restore_question(plan: RestorePlan) -> str:
 
 
 def _of_another(plan: RestorePlan) -> tuple[str, ...]:
-    """In place: the snapshot was taken from other paths, so that another install may be meant."""
+    """In place: the pair was taken from other paths, so that another install may be meant."""
     taken = (plan.manifest.history.value, plan.manifest.vectors.value)
-    if plan.install is None or plan.install.vectors is None:
+    if plan.install is None or plan.install.vectors is None or not plan.manifest.pair:
         return ()
     if (plan.install.history.value, plan.install.vectors.value) == taken:
         return ()

@@ -145,7 +145,7 @@ def list_text(
                 _verified(one.checked, now) if known else "not known whether verified",
             ]
         )
-        why = [] if manifest.pair else [f"not a pair: {manifest.unsettled_why}"]
+        why = [] if manifest.pair else [manifest.unsettled_why or ""]
         more.append([*why, *_kept(one.kept)])
     lines = table(rows, right=(2,))
     if any(len(line) > screen.width for line in lines):
