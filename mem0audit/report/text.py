@@ -359,6 +359,8 @@ def _nothing_gone(report: Report) -> str:
         return f"Whether memories are missing is not known: {gaps[0].why}."
     if not {"L106", "D302"} <= set(report.checked):
         return ""
+    if any(incident.kind == "reset" for incident in report.incidents):
+        return ""  # the log that would know is gone too
     stored = _count(report, "memories")
     missing = "No memory is missing" if stored is None else f"None of {memories(stored)} is missing"
     return f"{missing}, of what could be read." if gaps else f"{missing}."

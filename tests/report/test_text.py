@@ -281,6 +281,7 @@ def test_after_a_reset_the_way_back_is_a_snapshot_with_the_longer_log() -> None:
     )
     given = kept(replace(installs.clean(), incidents=(incident,)), changes=1_000_000)
     assert "snapshot restore /srv/backup/2026-11-30T023000Z --in-place --dry-run" in said(given)
+    assert "is missing" not in said(given)
     assert "snapshot restore" not in said(kept(given, changes=3))
 
 
