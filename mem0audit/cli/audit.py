@@ -181,7 +181,9 @@ def _audit_snapshot(
     from mem0audit.operations.backup import install_of
     from mem0audit.operations.copyaudit import audit_snapshot, find_copy
 
-    copy = find_copy(folder_of(name, None, host), name, host, named.history, named.qdrant_path)
+    copy = find_copy(
+        folder_of(name, None, host, "its path, DIR/NAME"), name, host, named.history, named.qdrant_path
+    )
     check_output(output, install_of(copy.halves))
     with progress(quiet=quiet) as tell:
         report = audit_snapshot(

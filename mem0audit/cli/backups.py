@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
@@ -11,7 +12,7 @@ from mem0audit.cli.options import CollectionOption, Format, FormatOption, Output
 from mem0audit.cli.output import check_output, screen, write
 from mem0audit.cli.progress import progress
 from mem0audit.cli.snapshot import BackupHistoryOption, BackupQdrantOption, ToOption, folder_of
-from mem0audit.core.errors import Refused
+from mem0audit.core.errors import CouldNotRead, Refused
 
 
 def register(app: typer.Typer) -> None:
@@ -46,6 +47,8 @@ def _import(
     host = this_host()
     folder = folder_of(None, to, host)
     assert folder is not None
+    if not os.path.isdir(directory):  # noqa: PTH112
+        raise CouldNotRead(f"{directory}: there is no such folder")
     try:
         found = find_snapshots(None, directory)
     except NoSnapshot as none:

@@ -48,9 +48,10 @@ def _diff(
     output: OutputOption = None,
     verbose: VerboseOption = False,
 ) -> int:
-    """Memories added, changed and removed from A to B, per user; live is the install, with the agent running.
+    """Memories added, changed and removed from A to B, per user.
 
-    Changed is a memory with another text, owner or other metadata. A difference is no fault.
+    A and B: snapshots, backups, or live, the install with the agent running. Changed is a memory with another text,
+    owner or other metadata. A difference is no fault.
     Exit: 0, 2 usage, 3 one of them is not there or could not be read whole.
     """
     check_output(output)

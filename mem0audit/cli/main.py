@@ -33,7 +33,8 @@ _UsageError = cast("type[Exception]", typer.BadParameter.__mro__[2])
 
 app = typer.Typer(
     name="mem0audit",
-    help="Reads both stores of a mem0 install side by side, beside the running agent, and changes neither.",
+    help="Reads both stores of a mem0 install side by side, beside the running agent; takes them as one pair, and puts "
+    "them back. Nothing but a restore in place changes a store.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     no_args_is_help=True,

@@ -34,11 +34,11 @@ def complete_code(incomplete: str) -> Iterator[tuple[str, str]]:
 
 
 HistoryOption = Annotated[
-    str | None, typer.Option("--history", metavar="FILE", help="The history.db to look at.")
+    str | None, typer.Option("--history", metavar="FILE", help="The history.db of the install.")
 ]
 QdrantPathOption = Annotated[
     str | None,
-    typer.Option("--qdrant-path", metavar="FOLDER", help="The embedded Qdrant folder (has meta.json)."),
+    typer.Option("--qdrant-path", metavar="FOLDER", help="Its embedded Qdrant folder (has meta.json)."),
 ]
 QdrantUrlOption = Annotated[
     str | None, typer.Option("--qdrant-url", metavar="URL", help="A Qdrant server. Not supported yet.")

@@ -121,12 +121,15 @@ def _snapshot(name: str | None, from_: str | None, host: Host, install: Install 
     if name is None:
         found = interrupted(install, host) if install is not None else None
         if found is None or found.snapshot is None:
-            raise UsageProblem("which snapshot? NAME is missing", "all of them: mem0audit snapshot list")
+            raise UsageProblem(
+                "which snapshot? NAME is missing, and no restore was cut off here",
+                "all of them: mem0audit snapshot list; where they are: mem0audit status",
+            )
         return found.snapshot
     from mem0audit.cli.snapshot import folder_of
     from mem0audit.operations.verify import find_snapshots
 
-    folder = folder_of(name, from_, host)
+    folder = folder_of(name, from_, host, "--from")
     try:
         paths = find_snapshots(folder, name)
     except CouldNotRead:
@@ -164,7 +167,11 @@ def _put_back(
             ledger=ledger, without_erasure_record=without, progress=tell,
         )  # fmt: skip
     if dry_run:
-        write(report.restore_plan_json(plan) if as_json else report.restore_plan_text(plan, screen(words)))
+        write(
+            report.restore_plan_json(plan)
+            if as_json
+            else report.restore_plan_text(plan, screen(words), to_do_it=True)
+        )
         return exits.OK
     if not yes:
         for line in report.restore_plan_text(plan, screen(words)).splitlines():

@@ -28,7 +28,9 @@ MonthlyOption = Annotated[
 ]
 WithinOption = Annotated[
     str | None,
-    typer.Option("--keep-within", metavar="30d", help="All so long before the newest: h, d or w."),
+    typer.Option(
+        "--keep-within", metavar="30d", help="All of the last 12h, 30d or 8w, counted from the newest."
+    ),
 ]
 
 
@@ -63,9 +65,9 @@ def _keep(
     to: ToOption = None,
     format_: FormatOption = Format.TEXT,
 ) -> int:
-    """Marks a snapshot that expire leaves alone.
+    """Marks a snapshot, so that expire never removes it.
 
-    Whatever the policy says, it stays. The mark lies beside the snapshots; nothing in one changes.
+    The mark lies beside the snapshots; nothing in one changes.
     Exit: 0, 2 usage, 3 there is none, 4 another run works there, 5 failed.
     """
     if off == (reason is not None):

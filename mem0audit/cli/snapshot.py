@@ -55,8 +55,8 @@ BackupQdrantOption = Annotated[
 ]
 
 
-def _folder(to: str | None, host: Host) -> str:
-    """The folder for snapshots, absolute. Raises UsageProblem where nothing names it."""
+def _folder(to: str | None, host: Host, flag: str = "--to") -> str:
+    """The folder for snapshots, absolute; `flag` would name it. Raises UsageProblem where nothing names it."""
     if to is None:
         from mem0audit.install.config import load_settings
 
@@ -64,17 +64,17 @@ def _folder(to: str | None, host: Host) -> str:
         if to is None:
             raise UsageProblem(
                 "no folder for snapshots is named",
-                "name one with --to, or as snapshot_dir in mem0audit.toml (mem0audit config example)",
+                f"name one with {flag}, or as snapshot_dir in mem0audit.toml; those used before: mem0audit status",
             )
     if not to or "\0" in to:
-        raise UsageProblem("--to: not a path")
+        raise UsageProblem(f"{flag}: not a path")
     return os.path.normpath(os.path.join(host.cwd, to))  # noqa: PTH118
 
 
-def folder_of(name: str | None, to: str | None, host: Host) -> str | None:
+def folder_of(name: str | None, to: str | None, host: Host, flag: str = "--to") -> str | None:
     """The folder in which a snapshot's name is looked for; None where the name is itself a path."""
     is_path = name is not None and to is None and ("/" in name or os.path.isdir(name))  # noqa: PTH112
-    return None if is_path else _folder(to, host)
+    return None if is_path else _folder(to, host, flag)
 
 
 def _host() -> Host:

@@ -383,7 +383,8 @@ class SeenSnapshot:
 
     `taken_at` is seconds since 1970, None where its manifest does not read. `problems` are in short what is wrong
     with its files, now or when it was last verified; none where that is nothing. `verified_at` is when every byte of
-    it was last found good. `erased` is how many memories it holds of somebody who was erased since.
+    it was last found good. `erased` is how many memories it holds of somebody who was erased since. `changes` are the
+    rows of its log, `lost` the memories live in it that its vectors lack; None where its manifest does not say.
     """
 
     name: str
@@ -395,6 +396,8 @@ class SeenSnapshot:
     problems: tuple[str, ...] = ()
     verified_at: float | None = None
     erased: int = 0
+    changes: int | None = None
+    lost: int | None = None
 
     @property
     def good(self) -> bool:
@@ -421,6 +424,19 @@ class Snapshots:
     def newest_good(self) -> SeenSnapshot | None:
         """The newest pair that nothing is known to be wrong with."""
         return next((one for one in reversed(self.snapshots) if one.good), None)
+
+    def before_loss(self, lost: int) -> SeenSnapshot | None:
+        """The newest good pair from before `lost` memories went, with nobody in it who was erased since: it lacks at
+        most half as many. One taken since lacks them too, and would bring nothing back."""
+        return next((one for one in self._ways_back() if (one.lost or 0) * 2 <= lost), None)
+
+    def before_reset(self, changes: int) -> SeenSnapshot | None:
+        """The newest such pair from before a reset after which the log has grown to `changes` rows: it holds more,
+        since mem0 takes no row away."""
+        return next((one for one in self._ways_back() if (one.changes or 0) > changes), None)
+
+    def _ways_back(self) -> list[SeenSnapshot]:
+        return [one for one in reversed(self.snapshots) if one.good and not one.erased]
 
 
 # --- What is said -------------------------------------------------------------------------------

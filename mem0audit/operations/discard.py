@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
-from mem0audit.core.errors import CouldNotRead, Failed, Refused
+from mem0audit.core.errors import CouldNotRead, Failed, Mem0auditError, Refused
 from mem0audit.core.model import Install
-from mem0audit.core.restore import DiscardPlan, same
+from mem0audit.core.restore import DiscardPlan, Kept, same
 from mem0audit.install.host import Host
 from mem0audit.install.places import look_at
 from mem0audit.install.processes import holders
 from mem0audit.operations.interrupted import interrupted, read_record, record_path, words
 from mem0audit.operations.targets import how_to_stop, named, only_linux, targets_of
 from mem0audit.stores import exchange
+
+
+def put_aside(install: Install, host: Host) -> tuple[Kept, ...]:
+    """What restores of this install replaced and is still there; () where there is nothing, or it cannot be told."""
+    if sys.platform != "linux":
+        return ()
+    try:
+        history, vectors = targets_of(install, None, host)
+        return tuple(_still_there(history.real, vectors.real))
+    except (Mem0auditError, OSError):
+        return ()
+
+
+def _still_there(history: str, vectors: str) -> list[Kept]:
+    folders = {str(Path(history).parent), str(Path(vectors).parent), vectors}
+    return [
+        one
+        for one in read_record(record_path(history))
+        if str(Path(one.path).parent) in folders and same(exchange.identity_of(one.path), one.identity)
+    ]
 
 
 def plan_discard(install: Install, host: Host) -> DiscardPlan:
@@ -28,12 +49,7 @@ def plan_discard(install: Install, host: Host) -> DiscardPlan:
         )
     path = record_path(history.real)
     try:
-        folders = {str(Path(history.real).parent), str(Path(vectors.real).parent), vectors.real}
-        kept = [
-            one
-            for one in read_record(path)
-            if str(Path(one.path).parent) in folders and same(exchange.identity_of(one.path), one.identity)
-        ]
+        kept = _still_there(history.real, vectors.real)
     except OSError as error:
         raise CouldNotRead(f"{path}: {words(error)}") from None
     if not kept:

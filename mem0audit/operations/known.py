@@ -94,6 +94,8 @@ def _seen(path: Path, install: Install, erasures: Sequence[Erasure]) -> SeenSnap
         manifest.pair,
         problems,
         erased=_erased(path, later) if later and not problems else 0,
+        changes=manifest.counts.get("changes"),
+        lost=manifest.findings.get("D302", 0),
     )
 
 

@@ -15,6 +15,7 @@ from mem0audit.install.host import Host
 from mem0audit.install.places import look_at
 from mem0audit.install.processes import holders
 from mem0audit.operations import ledger as ledgers
+from mem0audit.operations.discard import put_aside
 from mem0audit.operations.interrupted import interrupted
 from mem0audit.operations.known import known_snapshots
 from mem0audit.operations.otherroots import as_the_agent_sees_it
@@ -57,6 +58,8 @@ class Status:
     snapshots: Snapshots | None = None
     interrupted: Interrupted | None = None
     """A restore of it that was cut off."""
+    put_aside: tuple[str, ...] = ()
+    """What restores replaced, and what was deleted since may still be in."""
 
 
 def status(install: Install, host: Host, *, ledger: bool = True, settings: Settings | None = None) -> Status:
@@ -101,6 +104,7 @@ def status(install: Install, host: Host, *, ledger: bool = True, settings: Setti
         ledger=seen if isinstance(seen, LedgerSeen) else None,
         snapshots=known,
         interrupted=cut,
+        put_aside=tuple(one.path for one in put_aside(install, host)),
     )
 
 

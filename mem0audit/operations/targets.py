@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import shlex
 import stat
 import sys
 from collections.abc import Sequence
@@ -65,7 +66,10 @@ def targets_of(install: Install, snapshot: str | None, host: Host) -> tuple[Targ
 
 def _target(half: Half, path: str, host: Host) -> Target:
     if seen_through(path, host)[0] is not None:
-        raise Refused(f"{path} lies under another process's root: nothing is restored there")
+        raise Refused(
+            f"{path} lies under another process's root: nothing is restored there",
+            "restore into a new folder that lasts, with --to, and give the agent that one: mem0audit explain L104",
+        )
     try:
         real = resolved(path, host)
         found = os.stat(real) if os.path.lexists(real) else None  # noqa: PTH116
@@ -152,8 +156,12 @@ def refuse_in_use(install: Install, host: Host) -> str | None:
         return look.why
     first = look.holders[0]
     what = first.paths[0] if first.paths else install.vectors.value
+    what = what.removesuffix("/.lock")
+    flags = shlex.join(("--history", paths[0], "--qdrant-path", paths[1])) + " "
     others = f" and {len(look.holders) - 1} more" if len(look.holders) > 1 else ""
-    raise Refused(f"{what} is in use by {named(first)}{others}", how_to_stop(look.holders, paths, host))
+    raise Refused(
+        f"{what} is in use by {named(first)}{others}", how_to_stop(look.holders, paths, host, flags)
+    )
 
 
 def named(holder: Holder) -> str:
@@ -168,15 +176,16 @@ def named(holder: Holder) -> str:
     return f"pid {holder.pid} ({', '.join(parts)})"
 
 
-def how_to_stop(found: Sequence[Holder], paths: Sequence[str], host: Host) -> str:
-    """The commands that stop the holders; and first, where stopping one deletes what it has, how to save that."""
+def how_to_stop(found: Sequence[Holder], paths: Sequence[str], host: Host, flags: str = "") -> str:
+    """The commands that stop the holders; and first, where stopping one deletes what it has, how to save that (`flags`,
+    quoted, with a space after them, name the install)."""
     stops = "\n".join(f"  {command}" for command in dict.fromkeys(stop_command(holder) for holder in found))
     places = [look_at(path, host) for path in paths]
     dying = [p.path for p in places for holder in found if dies_with_agent(p, holder)]
     if dying:
         return (
             f"Do not stop it yet: what is in {dying[0]} goes with it. Take it out first, while it runs:\n"
-            "  mem0audit snapshot create --to DIR\n"
+            f"  mem0audit snapshot create {flags}--to DIR\n"
             f"Then stop it and run this again:\n{stops}"
         )
     return f"Stop it and run this again:\n{stops}"

@@ -26,7 +26,8 @@ def backup_text(one: BackupVerdict, screen: Screen) -> str:
     for gap in one.not_checked:
         lines += screen.wrap(f"Not checked: {gap.what}: {gap.why}.", hanging=2)
     folder = os.path.dirname(one.backup.folder) or "/"  # noqa: PTH120
-    lines.append(f"A pair:   {screen.program} snapshot create --to {shell_word(folder)}")
+    lines.append(f"A pair:        {screen.program} snapshot create --to {shell_word(folder)}")
+    lines.append(f"Every night:   {screen.program} schedule snapshot --to {shell_word(folder)}")
     return "\n".join(lines) + "\n"
 
 

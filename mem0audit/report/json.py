@@ -275,6 +275,7 @@ def status_json(found: Status) -> str:
                 "sealed_at": found.ledger.sealed_at,
             },
             "snapshots": None if found.snapshots is None else snapshots_known(found.snapshots),
+            "put_aside": list(found.put_aside),
             "interrupted": None
             if found.interrupted is None
             else {

@@ -115,6 +115,13 @@ def _kept(found: Status, screen: Screen) -> list[str]:
             f"unfinished {path}: a run is at work there, or was cut off; then the next `snapshot create` removes it.",
             hanging=11,
         )
+    for path in found.put_aside:
+        lines += screen.wrap(f"replaced   {path}", hanging=11)
+    if found.put_aside:
+        lines += screen.wrap(
+            "What a restore replaced: it still holds what was deleted since. When all is well:", indent=11
+        )
+        lines.append(" " * 11 + screen.command("snapshot restore", "--discard-replaced"))
     cut = found.interrupted
     if cut is not None:
         lines += [

@@ -20,8 +20,8 @@ _COURSES = {
 }
 
 
-def restore_plan_text(plan: RestorePlan, screen: Screen) -> str:
-    """What a restore would do."""
+def restore_plan_text(plan: RestorePlan, screen: Screen, *, to_do_it: bool = False) -> str:
+    """What a restore would do; with `to_do_it` the command that does it."""
     name = plan.manifest.name
     if plan.to is not None:
         lines = screen.wrap(f"This would restore {name} into {plan.to}, and has changed nothing.")
@@ -41,7 +41,11 @@ def restore_plan_text(plan: RestorePlan, screen: Screen) -> str:
         lines += screen.wrap(
             f"No process is seen with it open, but {plan.unseen}: the lock that the agent takes decides."
         )
-    lines += _warnings((*plan.warnings, *_without_record(plan)), screen)
+    lines += _warnings((*plan.warnings, *_of_another(plan), *_without_record(plan)), screen)
+    if to_do_it:
+        where = ("--in-place",) if plan.to is None else ("--to", plan.to)
+        without = ("--without-erasure-record",) if plan.not_read else () if plan.ledger else ("--no-ledger",)
+        lines += [f"To do it:   {screen.command('snapshot restore', plan.snapshot, *where, *without)}"]
     return "\n".join(lines) + "\n"
 
 
@@ -50,6 +54,16 @@ def restore_question(plan: RestorePlan) -> str:
     kind = ", which is not a pair," if not plan.manifest.pair else ""
     kind = kind or (", which is not settled," if not plan.manifest.settled else "")
     return f"Put {plan.manifest.name}{kind} in place of both stores?"
+
+
+def _of_another(plan: RestorePlan) -> tuple[str, ...]:
+    """In place: the pair was taken from other paths, so that another install may be meant."""
+    taken = (plan.manifest.history.value, plan.manifest.vectors.value)
+    if plan.install is None or plan.install.vectors is None or not plan.manifest.pair:
+        return ()
+    if (plan.install.history.value, plan.install.vectors.value) == taken:
+        return ()
+    return (f"It was taken from other paths: {taken[0]}, {taken[1]}. Is this the install that is meant?",)
 
 
 def _without_record(plan: RestorePlan) -> tuple[str, ...]:

@@ -26,8 +26,8 @@ def plan_text(plan: SchedulePlan, screen: Screen) -> str:
 def cron_lines(plan: SchedulePlan) -> list[str]:
     """The crontab line under what it does."""
     return [
-        "# Both stores of a mem0 install as one pair: taken, verified, and older ones expired. It says nothing unless",
-        "# something failed; cron mails what it says to MAILTO.",
+        "# Both stores of a mem0 install as one pair: taken, verified, and older ones expired. It says",
+        "# nothing unless something failed; cron mails what it says to MAILTO.",
         plan.cron or "",
     ]
 

@@ -14,7 +14,11 @@ def seal_lines(outcome: SealOutcome, screen: Screen) -> list[str]:
         since = f"seal {outcome.number} of {shown(outcome.at or 0)}"
         return screen.wrap(f"Sealed before: both stores are as {since} has them.")
     if not outcome.extended:
-        return screen.wrap(f"NOT SEALED: {outcome.why}.")
+        lines = screen.wrap(f"NOT SEALED: {outcome.why}.")
+        if outcome.number is not None and (outcome.why or "").startswith("since seal"):
+            accept = screen.command("audit", "--seal", "--accept", "REASON")
+            lines.append(f"Once you know why, to let it stand:   {accept}")
+        return lines
     said = (
         f"Sealed: seal {outcome.number}, {memories(outcome.memories)} and {plural(outcome.rows, 'change')}."
     )

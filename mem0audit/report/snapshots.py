@@ -116,37 +116,47 @@ def _verified(checked: Checked | None, now: float) -> str:
 
 
 def _kept(kept: Kept | None) -> list[str]:
-    return [] if kept is None else [f"kept: {escape(kept.reason)}"]
+    return [] if kept is None else [f"kept: {kept.reason}"]
 
 
 def list_text(
     folder: str, listed: Sequence[Listed], now: float, screen: Screen, *, known: bool = True
 ) -> str:
-    """One line a snapshot, the newest first: age, size, counts, whether it is settled, when it was last verified,
-    whether it is kept and why. `now` is in seconds since 1970; `known` is false where the marks do not read."""
+    """The newest first: age, size, counts, whether it is settled, when it was last verified; on lines of their own
+    why it is no pair, why it is kept, and what the width has no room for. `now` is in seconds since 1970; `known` is
+    false where the marks do not read."""
     if not listed:
         lines = [f"No snapshot in {escape(folder)}."]
         lines.append(f"To take one:   {screen.program} snapshot create --to {shell_word(folder)}")
         return "\n".join(lines) + "\n"
-    rows = []
+    rows: list[list[str]] = []
+    more: list[list[str]] = []
     for one in listed:
         if one.manifest is None:
-            rows.append(
-                [one.name, "", "", "", f"NOT READABLE: {escape(one.problem or '')}", "", *_kept(one.kept)]
-            )
+            rows.append([one.name])
+            more.append([f"NOT READABLE: {one.problem or ''}", *_kept(one.kept)])
             continue
         manifest = one.manifest
-        state = "settled" if manifest.settled else "not settled"
-        if not manifest.pair:
-            state = f"not a pair: {escape(manifest.unsettled_why or '')}"
+        state = "settled" if manifest.settled else "not settled" if manifest.pair else "not a pair"
         how_old = f"{age(max(now - manifest.taken_at, 0.0))} old"
         rows.append(
             [
                 *(one.name, how_old, size(manifest.size_bytes), holds(manifest), state),
-                *(_verified(one.checked, now) if known else "not known whether verified", *_kept(one.kept)),
+                _verified(one.checked, now) if known else "not known whether verified",
             ]
         )
-    return "\n".join(table(rows, right=(2,))) + "\n"
+        why = [] if manifest.pair else [manifest.unsettled_why or ""]
+        more.append([*why, *_kept(one.kept)])
+    lines = table(rows, right=(2,))
+    if any(len(line) > screen.width for line in lines):
+        lines = table([row[:4] for row in rows], right=(2,))
+        more = [
+            ["  ".join(row[4:]), *notes] if row[4:] else notes for row, notes in zip(rows, more, strict=True)
+        ]
+    told = []
+    for line, notes in zip(lines, more, strict=True):
+        told += [line, *(part for note in notes for part in screen.wrap(note, indent=4, hanging=6))]
+    return "\n".join(told) + "\n"
 
 
 def show_text(one: Listed, now: float, screen: Screen, *, known: bool = True) -> str:
@@ -173,11 +183,11 @@ def show_text(one: Listed, now: float, screen: Screen, *, known: bool = True) ->
             if not manifest.pair
             else f"{manifest.tries}, the longest of {seconds(manifest.longest_hold_s)}",
         ],
-        ["verified", _verdict(one.checked) if known else "not known"],
     ]
     if one.kept is not None:
         rows.append(["kept", f"{escape(one.kept.reason)}  since {one.kept.at}"])
     lines += table(rows)
+    lines += screen.wrap(_verdict(one.checked) if known else "not known", first="verified    ", hanging=12)
     lines += ["", *_settled(manifest, screen), *_faults(manifest.findings, screen), ""]
     lines += table(
         [
@@ -195,7 +205,7 @@ def _verdict(checked: Checked | None) -> str:
         return "not yet"
     if checked.good:
         return f"good at {checked.at}: {_DEPTHS[checked.depth]}"
-    return f"NOT GOOD at {checked.at}: {escape(checked.problem or '')}"
+    return f"NOT GOOD at {checked.at}: {checked.problem or ''}"
 
 
 _DEPTHS = {

@@ -359,6 +359,8 @@ def _nothing_gone(report: Report) -> str:
         return f"Whether memories are missing is not known: {gaps[0].why}."
     if not {"L106", "D302"} <= set(report.checked):
         return ""
+    if any(incident.kind == "reset" for incident in report.incidents):
+        return ""  # the log that would know is gone too
     stored = _count(report, "memories")
     missing = "No memory is missing" if stored is None else f"None of {memories(stored)} is missing"
     return f"{missing}, of what could be read." if gaps else f"{missing}."
@@ -478,9 +480,10 @@ def _now(
             if "L106" in groups and _not_named(report):
                 named = f"{screen.program} audit --config FILE"
                 steps.append(("If the agent's configuration names another folder, look there:", (named,)))
-            return steps + _go_back(report, screen)
+            return steps + _go_back(report, screen, len(groups.get("D302", ())))
         if incident.advice:
-            return [("Now:", (incident.advice[0],))]
+            back = _go_back(report, screen, None) if incident.kind == "reset" else []
+            return [("Now:", (incident.advice[0],)), *back]
     for findings in groups.values():
         for finding in findings:
             if finding.help and finding.severity >= Severity.MEDIUM:
@@ -488,10 +491,14 @@ def _now(
     return []
 
 
-def _go_back(report: Report, screen: Screen) -> list[tuple[str, tuple[str, ...]]]:
-    """To the last good snapshot, where there is one: what was written since is then in what is put aside."""
-    newest = None if report.snapshots is None else report.snapshots.newest_good
-    if newest is None or newest.taken_at is None or newest.erased:
+def _go_back(report: Report, screen: Screen, lost: int | None) -> list[tuple[str, tuple[str, ...]]]:
+    """To the last good snapshot from before so many memories were lost, or (`lost` is None) from before a reset;
+    none where there is no such one. What was written since is then in what is put aside."""
+    known = report.snapshots
+    if known is None:
+        return []
+    newest = known.before_reset(_count(report, "changes") or 0) if lost is None else known.before_loss(lost)
+    if newest is None or newest.taken_at is None:
         return []
     command = screen.command("snapshot restore", newest.path, "--in-place", "--dry-run")
     return [(f"Then, to go back to the snapshot of {shown(newest.taken_at)}:", (command,))]

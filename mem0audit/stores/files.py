@@ -456,7 +456,7 @@ def make_folders(path: Path) -> None:
     if not path.is_dir():
         make_folders(path.parent)
         step("folder.create")
-        path.mkdir(mode=0o700)
+        path.mkdir(mode=0o700, exist_ok=True)  # another run may make it at the same moment
 
 
 def rebuild_database(raw: Path, target: Path) -> None:

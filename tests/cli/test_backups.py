@@ -37,7 +37,10 @@ def test_the_screen_of_a_backup_made_with_cp(tmp_path: Path) -> None:
     ran = snapshot(tmp_path, "verify", "backup")
     assert (ran.code, ran.err) == (1, "")
     assert "Restoring this would bring back 8 deleted memories. It is not a pair." in ran.out
-    assert ran.out.splitlines()[-1] == f"A pair:   mem0audit snapshot create --to {tmp_path}"
+    assert ran.out.splitlines()[-2:] == [
+        f"A pair:        mem0audit snapshot create --to {tmp_path}",
+        f"Every night:   mem0audit schedule snapshot --to {tmp_path}",
+    ]
     with file.open("r+b") as stream:
         stream.seek(8192)
         stream.write(b"\xff" * 4096)
@@ -139,7 +142,9 @@ def test_import(tmp_path: Path, store: StoreCopy) -> None:
     assert "NOT A PAIR" in ran.out and "bring back 8 deleted memories" in ran.out
     assert "the newest change in its log" in ran.out
     assert tree(folder) == before
-    assert "not a pair: the log is less than 1 s newer" in snapshot(tmp_path, "list", *to).out
+    listed = snapshot(tmp_path, "list", *to).out.splitlines()
+    assert listed[0].endswith("  not a pair  not verified")
+    assert listed[1:] == ["    the log is less than 1 s newer than the vectors"]
     assert "NOT A PAIR" in snapshot(tmp_path, "show", str(path)).out
     ran = snapshot(tmp_path, "verify", str(path), "--deep")
     assert ran.code == 0

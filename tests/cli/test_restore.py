@@ -107,7 +107,8 @@ def test_in_place(tmp_path: Path, store: StoreCopy, snapshot: Path) -> None:
     stats = {p: p.lstat() for place in places for p in place.rglob("*")}
     ran = restore(tmp_path, str(snapshot), "--in-place", *flags(store), "--dry-run")
     assert ran.code == 0 and "exchanged, the old one is put aside" in ran.out
-    assert "To open it the agent needs" in ran.out
+    assert "To open it the agent needs" in ran.out and "other paths" not in ran.out
+    assert printed(ran, "To do it") == ["snapshot", "restore", *flags(store), str(snapshot), "--in-place"]
     known = ("--agent-python", sys.executable)
     ran = restore(tmp_path, str(snapshot), "--in-place", *flags(store), *known, "--dry-run")
     assert ran.code == 0 and "To open it the agent needs" not in ran.out
@@ -290,3 +291,13 @@ def test_what_was_cut_off_is_settled_without_its_snapshot(
     ran = restore(tmp_path, *words[0], *words[1])
     assert ran.code == ((3 if gone else 4) if named else 2)
     assert not list(store.mem0_dir.glob(".*restoring*")) and not list(store.folder.glob(".*restoring*"))
+
+
+def test_a_snapshot_of_another_install_is_asked_about(
+    tmp_path: Path, store: StoreCopy, snapshot: Path
+) -> None:
+    other = copy_store("2.2.1", tmp_path / "other")
+    ran = restore(tmp_path, str(snapshot), "--in-place", *flags(other), "--dry-run")
+    assert ran.code == 0
+    said = " ".join(ran.out.split())
+    assert f"It was taken from other paths: {store.history}, {store.vectors}." in said

@@ -53,6 +53,7 @@ def test_seal_change_refuse_accept(home: Path, store: StoreCopy) -> None:
         assert f"NOT SEALED: since seal 1 nothing explains D310 {changed} changed user." in " ".join(
             ran.out.split()
         )
+        assert "--seal --accept REASON\n" in ran.out
     ran = audit(home, store, "--seal", "--format", "json")
     said = json.loads(ran.out)
     assert (ran.code, said["exit_code"]) == (4, 4)

@@ -164,6 +164,10 @@ def test_what_is_no_snapshot(tmp_path: Path, store: StoreCopy) -> None:
         ran = snapshot(tmp_path, *words)
         assert (ran.code, ran.out) == (3, ""), words
         assert says in ran.err
+    assert (
+        f"all of them: mem0audit snapshot list --to {tmp_path}\n"
+        in snapshot(tmp_path, "show", "x", "--to", str(tmp_path)).err
+    )
     ran = snapshot(tmp_path, "list", "--to", str(tmp_path))
     assert ran.code == 0
     assert f"mem0audit snapshot create --to {tmp_path}" in ran.out

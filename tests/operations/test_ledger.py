@@ -22,6 +22,7 @@ from mem0audit.operations import ledger as ledgers
 from mem0audit.operations.audit import audit
 from mem0audit.operations.erasures import erasures_on_record
 from mem0audit.operations.status import status
+from mem0audit.stores import files as stores_files
 from mem0audit.stores.ledger import Ledger
 from tests.builders import StoreCopy, copy_store
 from tests.operations.sealed import audited, said, sealed
@@ -298,6 +299,22 @@ def test_two_audits_at_once(store: StoreCopy, state: Path) -> None:
     assert len(files(state)) == 1
     with book_of(store) as book:
         assert len(book.seals()) == 1
+
+
+def test_a_folder_that_another_run_makes_at_the_same_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+
+    def step(name: str) -> None:
+        if name == "folder.create":
+            made.append(name)
+            (tmp_path / "state").mkdir(exist_ok=True)
+
+    monkeypatch.setattr(stores_files, "step", step)
+    stores_files.make_folders(tmp_path / "state")
+    assert made
+    assert (tmp_path / "state").is_dir()
 
 
 # --- erasures ------------------------------------------------------------------------------------------

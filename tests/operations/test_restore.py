@@ -33,6 +33,7 @@ from mem0audit.install.host import Host, this_host
 from mem0audit.operations.discard import apply_discard, plan_discard
 from mem0audit.operations.interrupted import interrupted
 from mem0audit.operations.restore import apply_restore, plan_restore
+from mem0audit.operations.status import status
 from mem0audit.stores import exchange, files
 from tests.builders import MemoryBuilder, RawPoints, StoreCopy, copy_store
 from tests.operations.test_snapshot import (
@@ -1352,6 +1353,15 @@ def test_an_ordinary_user_and_anothers_store(open_folder: Path) -> None:
 
 
 # --- what was put aside ---------------------------------------------------------------------------------------
+
+
+def test_status_names_what_was_put_aside(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    assert status(installed(world.store), this_host(), ledger=False).put_aside == ()
+    world.restore()
+    there = status(installed(world.store), this_host(), ledger=False).put_aside
+    assert sorted(Path(path).name.split(".replaced-")[0] for path in there) == ["history.db", "qdrant"]
+    assert all(Path(path).exists() for path in there)
 
 
 def test_only_what_is_on_record_is_discarded(tmp_path: Path) -> None:

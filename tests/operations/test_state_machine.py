@@ -162,8 +162,8 @@ class Mem0BesideAModel(RuleBasedStateMachine):
 
 TestMem0BesideAModel = Mem0BesideAModel.TestCase
 TestMem0BesideAModel.settings = settings(
-    max_examples=12,
-    stateful_step_count=25,
+    max_examples=8,
+    stateful_step_count=20,
     deadline=None,
     derandomize=False,
     suppress_health_check=list(HealthCheck),

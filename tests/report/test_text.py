@@ -258,6 +258,33 @@ def test_where_memories_are_gone_the_last_snapshot_is_the_way_back() -> None:
         assert "snapshot restore" not in said(kept(installs.emptied(), **changes))
 
 
+def test_the_way_back_is_a_snapshot_from_before_the_loss() -> None:
+    given = kept(installs.emptied(), changes=9, lost=0)
+    gone = sum(f.code == "D302" for f in given.findings)
+    assert gone > 1 and given.snapshots is not None
+    (before,) = given.snapshots.snapshots
+    since = replace(before, path="/srv/backup/since", taken_at=1_796_005_900.0, lost=gone)
+    known = replace(given.snapshots, snapshots=(before, since))
+    text = said(replace(given, snapshots=known))
+    assert f"snapshot restore {before.path} --in-place" in text
+    assert "snapshot restore" not in said(replace(given, snapshots=replace(known, snapshots=(since,))))
+
+
+def test_after_a_reset_the_way_back_is_a_snapshot_with_the_longer_log() -> None:
+    incident = Incident(
+        "reset",
+        "mem0 was reset",
+        Certainty.LIKELY,
+        (),
+        advice=("If it was not meant: go back.",),
+        codes=("D311",),
+    )
+    given = kept(replace(installs.clean(), incidents=(incident,)), changes=1_000_000)
+    assert "snapshot restore /srv/backup/2026-11-30T023000Z --in-place --dry-run" in said(given)
+    assert "is missing" not in said(given)
+    assert "snapshot restore" not in said(kept(given, changes=3))
+
+
 def test_a_restore_that_was_cut_off_comes_first() -> None:
     given = installs.emptied()
     text = said(replace(given, findings=(finding("B906", path="/srv/.qdrant"), *given.findings)))

@@ -36,7 +36,7 @@ def test_d310_changed_outside_mem0(install: Install) -> None:
     found = one(report_of(install), "D310")
     assert found.memory_id == install.ids[3]
     assert found.evidence["differs in"] == "user"
-    assert found.evidence["since then"] == "not as it was sealed, and no row since explains it"
+    assert found.evidence["since then"] == "changed, and no row explains it"
     assert found.path == str(install.vectors / "collection/mem0")
     # the owner's change is in no other rule's reach
     assert {f.code for f in report_of(install, select=("D", "H")).findings if f.memory_id} == {"D310"}

@@ -22,7 +22,7 @@ from mem0audit.operations.interrupted import interrupted
 from mem0audit.operations.known import known_snapshots
 from mem0audit.operations.marks import verify_and_record
 from mem0audit.operations.snapshot import create, plan_create
-from tests.builders import StoreCopy, copy_store
+from tests.builders import RawPoints, StoreCopy, copy_store
 from tests.operations.test_restore import World, cut_off
 from tests.operations.test_snapshot import scrolled
 from tests.rules.support import host, of
@@ -160,10 +160,30 @@ def test_a_verified_snapshot_is_known_as_one(tmp_path: Path, store: StoreCopy) -
     assert known is not None
     assert known.newest_good is not None
     assert known.newest_good.verified_at is not None
+    assert (known.newest_good.changes, known.newest_good.lost) == (
+        json.loads((one / MANIFEST).read_text())["counts"]["changes"],
+        0,
+    )
     edit(one, hostname="elsewhere")  # another manifest than the one that was verified
     known = audited(store, folder).snapshots
     assert known is not None
     assert known.snapshots[0].verified_at is None
+
+
+def test_a_pair_taken_after_a_loss_is_no_way_back_from_it(tmp_path: Path) -> None:
+    store = copy_store("2.2.1", tmp_path, pre_delete_all=True)
+    folder = tmp_path / "snapshots"
+    before = take(store, folder)
+    points = RawPoints(store.vectors)
+    gone = list(points.points())[:12]
+    for point_id in gone:
+        points.remove(point_id)
+    since = take(store, folder)
+    known = audited(store, folder).snapshots
+    assert known is not None and known.newest_good is not None
+    assert (known.newest_good.name, known.newest_good.lost) == (since.name, len(gone))
+    way_back = known.before_loss(len(gone))
+    assert way_back is not None and way_back.name == before.name
 
 
 SALT = "5" * 32

@@ -58,7 +58,7 @@ TAKE_PAIR = "\n".join(
             "mem0audit snapshot create --to /srv/backup/mem0",
             "mem0audit snapshot verify --to /srv/backup/mem0",
         ),
-        "Where that is refused (above 2 GB), by hand, with your own paths (`mem0audit status` prints them):",
+        "Where that is refused (a log above 2 GB), by hand, with your own paths (`mem0audit status` prints them):",
         commands(*SNAPSHOT_LINES),
         "and the same for mem0_entities, if that collection is there, last. A file that exists is "
         "refused, so take a new folder each time. No sqlite3 program? For each line:",

@@ -49,8 +49,9 @@ RULES = (
                 PAIR_FIRST,
                 "The text is in the log:",
                 commands("mem0audit show MEMORY_ID", "mem0audit audit --select D302 --verbose"),
-                "If a copy of the vectors from before exists, restore that one, with the agent stopped. Else "
-                "add the text again; it gets a new id, and the owner is for you to know, the log has none:",
+                "A snapshot from before brings both stores back, with the agent stopped (`mem0audit snapshot restore "
+                "NAME --in-place`; what was written since is put aside, not lost). Without one, add the text again; it "
+                "gets a new id, and the owner is for you to know, the log has none:",
                 commands('memory.add(TEXT, user_id="…", infer=False)'),
                 INSIDE_AGENT,
                 "If it was meant to be deleted, leave it: nothing can be logged for it afterwards, and mem0 "
@@ -239,8 +240,8 @@ RULES = (
         to_do="\n".join(
             (
                 "What was remembered since is in no store any more, and what was deleted since is back. See where the "
-                "log ends now, and who put a copy back:",
-                commands("mem0audit log -n 20"),
+                "log ends now, who put a copy back, and whether a newer snapshot is there to restore:",
+                commands("mem0audit log -n 20", "mem0audit snapshot list --to /srv/backup/mem0"),
                 "If it was meant, begin again from there, with a reason:",
                 commands('mem0audit audit --seal --accept "put back the copy of 2 May"'),
             )

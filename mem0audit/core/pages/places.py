@@ -119,8 +119,8 @@ RULES = (
                     "sudo mem0audit snapshot create --history ~/.mem0/history.db \\\n"
                     "      --qdrant-path /proc/PID/root/tmp/qdrant --to /srv/backup/mem0"
                 ),
-                "The log by such a path too, if it lies in the agent's /tmp. Where that is refused (above 2 GB), by "
-                "hand: enter the agent's view of the files:",
+                "The log by such a path too, if it lies in the agent's /tmp. Where that is refused (a log above 2 GB), "
+                "by hand: enter the agent's view of the files:",
                 commands("nsenter --target PID --mount"),
                 "and in the shell that this opens:",
                 commands(

@@ -329,9 +329,9 @@ MANY_CHANGED = 50
 """From this many on, memories that differ from the seal in the same way are one finding with their number."""
 
 _SINCE_THE_SEAL = {
-    "changed": "not as it was sealed, and no row since explains it",
-    "planted": "not there when it was sealed, and no ADD row since",
-    "removed": "there when it was sealed, and no DELETE row since",
+    "changed": "changed, and no row explains it",
+    "planted": "added, and no ADD row",
+    "removed": "gone, and no DELETE row",
 }
 
 
