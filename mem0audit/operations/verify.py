@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shlex
 import sqlite3
 import time
 from pathlib import Path
@@ -61,7 +60,7 @@ def _one(folder: str | None, name: str) -> Path:
     if "/" not in name and folder is not None and (core.NAME.fullmatch(name) or not path.is_dir()):
         path = Path(folder, name)
     if not path.is_dir():
-        there = f"all of them: mem0audit snapshot list --to {shlex.quote(str(path.parent))}"
+        there = f"all of them: mem0audit snapshot list --to {shell_word(str(path.parent))}"
         hint = there if path.parent.is_dir() else "which folders hold snapshots: mem0audit status"
         raise CouldNotRead(f"{path}: there is no such snapshot", hint)
     return path
