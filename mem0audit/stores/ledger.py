@@ -448,7 +448,7 @@ class Ledger:
         with self._writing() as db:
             seals = self.seals()
             if (seals[-1].digest() if seals else b"") != made.previous:
-                raise CannotUse("another mem0audit has sealed meanwhile")
+                raise CannotUse("was sealed by another mem0audit meanwhile")
             self._write_rows(db, state.rows)
             there = dict(db.execute("SELECT memory_id, parts FROM sealed_memories").fetchall())
             wanted = {_text(i): p for i, p in state.memories.items()}

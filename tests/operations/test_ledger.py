@@ -285,7 +285,7 @@ class Store: history, vectors = sys.argv[1:3]
 for _ in range(4):
     report = audited(Store, seal=True)
     assert not [n for n in report.not_checked if n.what == "ledger"], report.not_checked
-    assert report.seal.why in (None, "the ledger another mem0audit has sealed meanwhile"), report.seal
+    assert report.seal.why in (None, "the ledger was sealed by another mem0audit meanwhile"), report.seal
 """
 
 

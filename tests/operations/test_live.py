@@ -128,7 +128,7 @@ def test_a_clean_store_is_looked_at_once(store: MemoryBuilder) -> None:
 def test_a_short_soak(mode: list[str]) -> None:
     """The real soak is scripts/soak for a minute; its bound on the slowest write is not for a busy machine."""
     done = subprocess.run(
-        [sys.executable, str(ROOT / "scripts/soak"), "--seconds", "5", "--slowest", "5", *mode],
+        [sys.executable, str(ROOT / "scripts/soak"), "--seconds", "3", "--slowest", "5", *mode],
         capture_output=True,
         text=True,
         timeout=110,

@@ -25,7 +25,7 @@ from tests.operations.test_snapshot import installed, take
 from tests.rules.support import kinds
 
 ROOT = Path(__file__).parents[2]
-OPERATIONS = int(os.environ.get("MEM0AUDIT_SEAL_OPERATIONS", "200"))
+OPERATIONS = int(os.environ.get("MEM0AUDIT_SEAL_OPERATIONS", "150"))
 """How many random operations; `MEM0AUDIT_SEAL_OPERATIONS=1000 scripts/test tests/operations/test_seals.py`."""
 
 

@@ -807,7 +807,7 @@ def test_only_our_own_leftovers_are_removed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", [[], ["--wal"]])
 def test_a_short_soak(mode: list[str]) -> None:
     """mem0 at full speed, batches of five too; the real soak is `scripts/soak --snapshots` for a minute."""
-    words = ["--snapshots", "--seconds", "4", "--slowest", "5", *mode]
+    words = ["--snapshots", "--seconds", "3", "--slowest", "5", *mode]
     done = subprocess.run(
         [sys.executable, str(ROOT / "scripts/soak"), *words], capture_output=True, text=True, timeout=110
     )

@@ -162,7 +162,7 @@ class Mem0BesideAModel(RuleBasedStateMachine):
 
 TestMem0BesideAModel = Mem0BesideAModel.TestCase
 TestMem0BesideAModel.settings = settings(
-    max_examples=8,
+    max_examples=6,
     stateful_step_count=20,
     deadline=None,
     derandomize=False,

@@ -432,7 +432,9 @@ def test_the_agents_private_store_is_what_is_audited(durable: Path) -> None:
         mixed = report_of(Paths(theirs.history, seen / "qdrant"), select=("L106", "D", "L108"))
         assert mixed.install.vectors is not None
         assert mixed.install.vectors.value == str(seen / "qdrant")
-        assert codes(mixed) == {"L108": 1}
+        assert set(codes(mixed)) == {
+            "L108"
+        }  # once a store that has them: other tests keep such stores open too
     finally:
         child.kill()
         child.wait()
