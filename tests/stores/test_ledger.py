@@ -356,10 +356,10 @@ def test_seals_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_two_runs_that_seal_at_once(tmp_path: Path) -> None:
     with ledger(tmp_path) as one, ledger(tmp_path) as other:
         first = one.add_seal(state(1, {}), 1.0, "seal", after=None)
-        with pytest.raises(CannotUse, match="sealed meanwhile"):
+        with pytest.raises(CannotUse, match="sealed by another mem0audit meanwhile"):
             other.add_seal(state(2, {}), 1.0, "seal", after=None)
         other.add_seal(state(2, {}), 2.0, "seal", after=first)
-        with pytest.raises(CannotUse, match="sealed meanwhile"):
+        with pytest.raises(CannotUse, match="sealed by another mem0audit meanwhile"):
             one.add_seal(state(3, {}), 3.0, "seal", after=first)
         assert [s.number for s in one.seals()] == [1, 2]
 
