@@ -88,6 +88,7 @@ class Child(Generic[T]):
     def result(self) -> T:
         """What the function returned, or raises what it raised: a kind named in `hand_over`, else ChildFailed."""
         try:
+            # no point of a store: what our own child pickled, through a pipe that nobody else has
             ok, value = pickle.loads(self._pipe.recv_bytes())
         except (EOFError, OSError):
             raise ChildFailed("the child ended") from None

@@ -410,7 +410,7 @@ class RowTarget:
             self._connection.execute("COMMIT")
 
     def drop(self, rowids: Collection[int]) -> None:
-        """Takes rows away again; what they held is gone with the rebuild."""
+        """Takes rows of this unpublished copy away again, never of a store; what they held is gone with the rebuild."""
         if rowids:
             step("snapshot.rows.drop")
             self._connection.execute("BEGIN")
