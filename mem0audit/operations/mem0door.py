@@ -18,11 +18,12 @@ from typing import Any, NoReturn
 
 from mem0audit.core import versions
 from mem0audit.core.errors import CouldNotRead, Refused, UsageProblem
-from mem0audit.core.model import Agent, CollectionInfo, HistoryFile, Install
+from mem0audit.core.model import Agent, CollectionInfo, HistoryFile, Install, NotChecked
 from mem0audit.core.times import shown
 from mem0audit.install.agents import CLIENT, MEM0, packages_of, whose_mem0
 from mem0audit.install.host import Host, home_of_uid, resolved, seen_through
 from mem0audit.install.permissions import changeable_by_others
+from mem0audit.install.processes import holders
 from mem0audit.operations import ledger as ledgers
 from mem0audit.operations.look import chosen_collection
 from mem0audit.operations.targets import account, refuse_in_use
@@ -178,7 +179,7 @@ def open_mem0(
     config: Mapping[str, Any] | None = None,
 ) -> Iterator[Mem0Worker]:
     """`find_door` and `open_door` in one, for an install that nobody may have open: else Refused, naming who."""
-    refuse_in_use(install, host)
+    refuse_and_remember(install, host)
     with open_door(
         find_door(install, host, ledger=ledger, agent=agent, dims=dims), host, config=config
     ) as memory:
@@ -198,13 +199,25 @@ def _real(path: str, host: Host) -> str:
         raise Refused(f"{path}: {(error.strerror or 'cannot be looked at').lower()}") from None
 
 
+def refuse_and_remember(install: Install, host: Host) -> str | None:
+    """`refuse_in_use`; and whoever has it open is the agent, under whose mem0 it is changed when that has stopped."""
+    paths = [o.value for o in (install.history, install.vectors) if o is not None]
+    held = holders(paths, host).holders
+    agent = whose_mem0(install, held, host) if held else None
+    if agent is not None and agent.mem0_version is not None:
+        with ledgers.opened(install, host, make=True) as book:
+            if book is not None and not isinstance(book, NotChecked):
+                ledgers.note_agent(book, agent, held, host)
+    return refuse_in_use(install, host)
+
+
 # --- Whose mem0 -----------------------------------------------------------------------------------------
 
 
 def _known(install: Install, host: Host, *, ledger: bool) -> KnownAgent | None:
     """The agent that the ledger remembers."""
     with ledgers.opened(install, host, wanted=ledger) as book:
-        if book is None or not hasattr(book, "agent"):
+        if book is None or isinstance(book, NotChecked):
             return None
         try:
             return book.agent()

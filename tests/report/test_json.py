@@ -44,6 +44,9 @@ KINDS = (
     "restore",
     "restore-plan",
     "discard",
+    "delete-plan",
+    "delete",
+    "erasure-receipt",
 )
 SECRET = "SECRETCAROL likes \x1b[31m red \ud800"
 
