@@ -60,9 +60,9 @@ def _delete(
 ) -> int:
     """Deletes memories through the agent's own mem0, agent stopped.
 
-    By id, and then what the entities link of them. --user, --agent and --run together mean memories that have all of them, as in mem0. Nobody may have the install
-    open. Needs no key, no model and no network. The log keeps its rows, and their text. Cut off at any moment, the
-    same command finishes it; without whose, it finishes what was cut off.
+    By id, and then what the entities link of them. --user, --agent and --run together mean memories that have all of
+    them, as in mem0. Needs no key, no model and no network. The log keeps its rows, and their text. Cut off at any
+    moment, the same command finishes it; without whose, it finishes what was cut off.
     Exit: 0 done, 1 done and text is left, 2 usage, 3 nothing of it here, 4 refused, 5 failed (run it again).
     """
     from mem0audit.core.erase import scope_of
