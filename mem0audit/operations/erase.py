@@ -11,7 +11,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -52,7 +52,7 @@ from mem0audit.operations.erasures import erasures_on_record, keep_beside
 from mem0audit.operations.interrupted import interrupted
 from mem0audit.operations.known import known_snapshots
 from mem0audit.operations.look import ENTITIES_SUFFIX, Progress, no_collector, no_progress
-from mem0audit.operations.mem0door import Door, find_door, open_door, refuse_and_remember
+from mem0audit.operations.mem0door import Door, find_door, inside, open_door, refuse_and_remember
 from mem0audit.operations.seal import explain
 from mem0audit.operations.targets import refuse_in_use
 from mem0audit.stores import files
@@ -60,6 +60,7 @@ from mem0audit.stores.embedded import EmbeddedStore
 from mem0audit.stores.history import read_history_file, read_rows
 from mem0audit.stores.ledger import CannotUse, Ledger
 from mem0audit.stores.mem0api import Mem0Worker
+from mem0audit.stores.mem0live import LiveMemory
 from mem0audit.stores.pickles import normalise_id
 
 WAIT_S: Final = 60.0
@@ -79,13 +80,15 @@ def plan_erase(
     only_this_store: bool = False,
     settings: Settings | None = None,
     progress: Progress | None = None,
+    door: Door | None = None,
 ) -> ErasePlan:
     """What a deletion would do, of a scope or of single memories; without both, of the one that was cut off here.
 
     Reads everything, changes nothing. Raises Refused while a process has the install open, where no mem0 may change
     it, where a restore or another deletion was cut off here, where no ledger can be kept (it holds the record), and
     where another store of this machine has memories of the scope too (with `only_this_store` none is looked at).
-    CouldNotRead where there is nothing of it.
+    CouldNotRead where there is nothing of it. `door` is where the caller has the install open itself (see
+    `erase_inside`).
     """
     say = progress or no_progress
     if install.vectors is None:
@@ -97,7 +100,7 @@ def plan_erase(
             f"a restore was cut off here ({left_over.folder}): it comes first",
             "mem0audit snapshot restore --in-place",
         )
-    unseen = refuse_and_remember(install, host)
+    unseen = _refuse_in_use(install, host, scope, memory_ids) if door is None else None
     with ledgers.opened(install, host) as book:
         if isinstance(book, NotChecked):
             raise Refused(
@@ -112,7 +115,7 @@ def plan_erase(
         scope, wanted = _same(intent, scope, wanted)
     elif scope is None and not wanted:
         raise CouldNotRead("no deletion was cut off here", "say whose: --user, --agent, --run or --memory")
-    door = find_door(install, host)
+    door = door or find_door(install, host)
     here = replace(install, collection=Origin(door.collection, install.collection.decided_by))
     store = EmbeddedStore(door.vectors)
     ever = frozenset(i for i, owner in owners.items() if scope is not None and scope.covers(owner))
@@ -171,6 +174,19 @@ def plan_erase(
         warnings=tuple(warnings),
         unseen=unseen,
     )
+
+
+def _refuse_in_use(
+    install: Install, host: Host, scope: Scope | None, memory_ids: Sequence[str]
+) -> str | None:
+    """As `refuse_in_use`, and the other way is named too."""
+    try:
+        return refuse_and_remember(install, host)
+    except Refused as problem:
+        named = [f"{key}={json.dumps(value)}" for key, value in scope.named] if scope is not None else []
+        named += [f"memory_ids={json.dumps(list(memory_ids))}"] if memory_ids else []
+        inside_it = f"Or inside the agent, while it runs:\n  mem0audit.erase(memory, {', '.join(named)})"
+        raise Refused(problem.message, "\n".join(filter(None, (problem.hint, inside_it)))) from None
 
 
 def _named_id(text: str) -> PointId:
@@ -425,6 +441,7 @@ def apply_erase(
     receipt: str | None = None,
     progress: Progress | None = None,
     now: Callable[[], float] = time.time,
+    inside: tuple[Door, LiveMemory] | None = None,
 ) -> Erased:
     """Deletes what was planned, through mem0, by id; then takes the links from entities, once.
 
@@ -434,31 +451,38 @@ def apply_erase(
     say = progress or no_progress
     started = time.monotonic()
     install = plan.install
-    refuse_in_use(install, host)
-    door = find_door(install, host)
+    if inside is None:
+        refuse_in_use(install, host)
+    door = find_door(install, host) if inside is None else inside[0]
+    way: AbstractContextManager[Mem0Worker | LiveMemory]
+    way = open_door(door, host) if inside is None else inside[1].opened()
     with ledgers.opened(install, host, make=True) as book:
         if book is None or isinstance(book, NotChecked):
             raise Refused(
                 f"there is no ledger for the record: {book.why if book is not None else 'none was made'}"
             )
         say("opening the store with mem0", None, None)
-        with open_door(door, host) as memory:
+        with way as memory:
             intent = _begin(plan, book, now())
             try:
                 _delete(memory, plan.ids, say)
                 _unlink(memory, EmbeddedStore(door.vectors), door, intent, say)
             except Mem0auditError as error:
                 raise Failed(f"{error.message}; what was begun is on record", _AGAIN) from None
-            # still under mem0's lock: nobody else can write between
+            # still under mem0's lock: no other process can write between
             done = replace(
-                _look_after(plan, door, intent, say),
+                _look_after(plan, door, intent, say, is_live=inside is not None),
                 at=now(),
                 python=memory.versions.python,
                 overwritten=memory.overwrites,
                 ledger=str(book.path),
                 snapshots=plan.snapshots,
             )
-            done = _put_on_record(done, intent, book, host, settings or Settings(), say)
+            say("putting it on record", None, None)
+            done = _put_on_record(done, intent, book, host, settings or Settings())
+            if inside is None:
+                say("sealing", None, None)
+                done = _put_to_the_chain(done, host, say)
         done = replace(done, seconds=time.monotonic() - started)
         if receipt is not None:
             say("writing the receipt", None, None)
@@ -494,14 +518,16 @@ def _erasure(intent: Intent, at: float) -> Erasure:
     return make_erasure(at, intent.salt, owner, {*map(str, intent.ids), *intent.ever})
 
 
-def _delete(memory: Mem0Worker, ids: Sequence[PointId], say: Progress) -> None:
+def _delete(memory: Mem0Worker | LiveMemory, ids: Sequence[PointId], say: Progress) -> None:
     for number, memory_id in enumerate(ids):
         say("deleting memories", number, len(ids))
         memory.delete(memory_id)
     say("deleting memories", len(ids), len(ids))
 
 
-def _unlink(memory: Mem0Worker, store: EmbeddedStore, door: Door, intent: Intent, say: Progress) -> None:
+def _unlink(
+    memory: Mem0Worker | LiveMemory, store: EmbeddedStore, door: Door, intent: Intent, say: Progress
+) -> None:
     """The one sweep over the entities, as they are now that the memories are gone."""
     memories = _Memories(intent.scope, frozenset())
     for info in store.layout().collections:
@@ -516,12 +542,13 @@ def _unlink(memory: Mem0Worker, store: EmbeddedStore, door: Door, intent: Intent
     say("clearing entities", len(losing), len(losing))
 
 
-def _look_after(plan: ErasePlan, door: Door, intent: Intent, say: Progress) -> Erased:
-    """What is so now, read from the files. Raises Failed where a memory is still there."""
+def _look_after(plan: ErasePlan, door: Door, intent: Intent, say: Progress, *, is_live: bool) -> Erased:
+    """What is so now, read from the files. Raises Failed where a memory is still there; in a running agent one that
+    was added meanwhile stays."""
     say("reading both stores again", None, None)
     store = EmbeddedStore(door.vectors)
     ids = {str(i): i for i in (*intent.ids, *plan.ids)}
-    memories = _Memories(intent.scope, frozenset(ids))
+    memories = _Memories(None if is_live else intent.scope, frozenset(ids))
     entities: dict[str, int] = {}
     for info in store.layout().collections:
         if info.name == door.collection and info.has_folder:
@@ -559,11 +586,8 @@ def _look_after(plan: ErasePlan, door: Door, intent: Intent, say: Progress) -> E
     )
 
 
-def _put_on_record(
-    done: Erased, intent: Intent, book: Ledger, host: Host, settings: Settings, say: Progress
-) -> Erased:
-    """The erasure as it ended, in the ledger and beside the snapshots, and an entry for the chain of seals."""
-    say("putting it on record", None, None)
+def _put_on_record(done: Erased, intent: Intent, book: Ledger, host: Host, settings: Settings) -> Erased:
+    """The erasure as it ended, in the ledger and beside the snapshots."""
     warnings = list(done.warnings)
     try:
         book.add_erasure(_erasure(intent, done.at))
@@ -581,6 +605,11 @@ def _put_on_record(
             recorded.append(str(Path(folder, "erasures.json")))
         else:
             warnings.append(f"Not on record beside the snapshots in {folder}: {why}.")
+    return replace(done, recorded=tuple(recorded), warnings=tuple(warnings))
+
+
+def _put_to_the_chain(done: Erased, host: Host, say: Progress) -> Erased:
+    """Explains the deletion to the chain of seals, where there is one."""
     outcome = explain(
         done.install,
         host,
@@ -589,10 +618,9 @@ def _put_on_record(
         progress=say,
     )
     if outcome is not None and not outcome.extended:
-        warnings.append(
-            f"The chain of seals does not know of this deletion ({outcome.why}): the next audit will find a difference."
-        )
-    return replace(done, recorded=tuple(recorded), warnings=tuple(warnings))
+        said = f"The chain of seals does not know of this deletion ({outcome.why}): the next audit may find a change."
+        return replace(done, warnings=(*done.warnings, said))
+    return done
 
 
 def _beside(folder: Path, install: Install, host: Host) -> str | None:
@@ -603,6 +631,41 @@ def _beside(folder: Path, install: Install, host: Host) -> str | None:
         return error.message
     except OSError as error:
         return (error.strerror or "it cannot be written").lower()
+
+
+# --- Inside the agent ------------------------------------------------------------------------------
+
+
+def erase_inside(
+    memory: Any,
+    host: Host,
+    *,
+    scope: Scope | None = None,
+    memory_ids: Sequence[str] = (),
+    only_this_store: bool = False,
+    settings: Settings | None = None,
+    receipt: str | None = None,
+    progress: Progress | None = None,
+) -> Erased:
+    """The same deletion through a `Memory` or `AsyncMemory` that is open in this process; its other threads go on.
+
+    An `AsyncMemory` must not have its loop running in this thread. Raises what `plan_erase` and `apply_erase` raise.
+    """
+    install, door, live = inside(memory, host)
+    plan = plan_erase(
+        install,
+        host,
+        scope=scope,
+        memory_ids=memory_ids,
+        only_this_store=only_this_store,
+        settings=settings,
+        progress=progress,
+        door=door,
+    )
+    done = apply_erase(plan, host, settings=settings, receipt=receipt, progress=progress, inside=(door, live))
+    if live.has_graph:
+        done = replace(done, warnings=(*done.warnings, "This mem0 keeps a graph too: it was not looked at."))
+    return done
 
 
 # --- The receipt -------------------------------------------------------------------------------------

@@ -78,6 +78,7 @@ def test_in_use(tmp_path: Path, store: StoreCopy) -> None:
     assert ran.code == 4
     assert f"in use by pid {pid}" in ran.err
     assert f"kill {pid}" in ran.err
+    assert 'mem0audit.erase(memory, user_id="carol")' in ran.err
 
 
 def test_typed_and_done(tmp_path: Path, store: StoreCopy) -> None:
