@@ -65,7 +65,7 @@ def _delete(
     moment, the same command finishes it; without whose, it finishes what was cut off.
     Exit: 0 done, 1 done and text is left, 2 usage, 3 nothing of it here, 4 refused, 5 failed (run it again).
     """
-    from mem0audit.core.erase import scope_of
+    from mem0audit.core.scopes import scope_of
 
     scope = scope_of(user, agent, run)
     memories = tuple(memory or ())

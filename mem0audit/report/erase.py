@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mem0audit.core.erase import Erased, ErasePlan, HeldBy, Left, Scope
+from mem0audit.core.erase import Erased, ErasePlan, HeldBy, Left
+from mem0audit.core.scopes import Scope
 from mem0audit.core.times import shown
 from mem0audit.report.escape import escape
 from mem0audit.report.json import dump, install, not_checked

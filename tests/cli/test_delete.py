@@ -40,11 +40,12 @@ def delete(home: Path, store: StoreCopy, *more: str) -> Ran:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (("--user", "*"), "is everybody to mem0"),
+        (("--user", "*"), "is nobody's id"),
         (("--user", " "), "--user: is empty"),
         (("--agent", ""), "--agent: is empty"),
         (("--user", "alice", "--memory", "x"), "names memories by themselves"),
         (("--memory", "*"), "is no id"),
+        ((), "whose memories?"),
     ],
 )
 def test_what_cannot_be_meant(tmp_path: Path, store: StoreCopy, given: tuple[str, ...], says: str) -> None:
