@@ -163,8 +163,10 @@ def sealing_of(ledger: Ledger | NotChecked) -> Sealing | NotChecked:
 
 def note_owners(ledger: Ledger, reading: Reading, now: float) -> NotChecked | None:
     """Remembers whose each memory is; why that could not be done, or None."""
-    owners = {i: p.owner for c in reading.memories if not c.configured for i, p in c.real()}
-    owners.update({i: p.owner for c in reading.memories if c.configured for i, p in c.real()})
+    homes = sorted(
+        reading.memories, key=lambda c: c.configured
+    )  # of one id in two, the install's own says it
+    owners = {i: p.owner for c in homes for i, p in c.by_id.items()}
     try:
         ledger.note_owners(owners, now)
     except CannotUse as error:
