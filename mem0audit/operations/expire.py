@@ -101,7 +101,8 @@ def _standing(one: Listed) -> Standing:
         else:
             state, why = "good", f"verified {checked.at}"
     series = f"{manifest.hostname}: {manifest.history.value}, {manifest.vectors.value}"
-    return Standing(one.name, taken_at, state, why, kept, series)
+    changes, lost = manifest.counts.get("changes") or 0, manifest.findings.get("D302", 0)
+    return Standing(one.name, taken_at, state, why, kept, series, changes, lost)
 
 
 def _missing(path: str) -> str | None:

@@ -6,8 +6,11 @@ import errno
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
+import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ import pytest
 
 from mem0audit.core.errors import CouldNotRead, Failed, Refused, UsageProblem
 from mem0audit.core.marks import MARKS
-from mem0audit.core.retention import THE_LAST, Policy
+from mem0audit.core.retention import BEFORE_LOSS, THE_LAST, Policy
 from mem0audit.operations.expire import Expired, expire, plan_expire
 from mem0audit.operations.marks import keep, read_marks, verify_and_record
 from mem0audit.operations.verify import list_snapshots, verify
@@ -71,6 +74,20 @@ def test_what_the_policy_has_no_place_for_goes(five: Path) -> None:
     assert {p.name for p in five.iterdir()} == {*nights(5)[3:], MARKS, files.LOCK}
     again = run(five)
     assert (again.removed, again.cleared, again.spared) == ((), (), ())
+
+
+def test_a_full_store_stays_beside_nights_of_the_emptied_one(tmp_path: Path) -> None:
+    store, folder = copy_store("2.2.1", tmp_path), tmp_path / "snapshots"
+    full = Path(take(store, folder).path)
+    with closing(sqlite3.connect(store.vectors / "collection" / "mem0" / "storage.sqlite")) as points:
+        points.execute("DELETE FROM points")
+        points.commit()
+    emptied = [Path(take(store, folder).path) for _ in range(2)]
+    verified(full, *emptied)
+    plan = plan_expire(str(folder), Policy(last=1), time.time() + 60)
+    reasons = {one.snapshot.name: one.reasons for one in plan.decisions if one.keep}
+    assert reasons == {emptied[1].name: ("last 1 of 1", THE_LAST), full.name: (BEFORE_LOSS,)}
+    assert expire(plan).removed == (emptied[0].name,)
 
 
 def test_an_empty_policy_is_refused(five: Path) -> None:
