@@ -421,7 +421,7 @@ def _reset(r: Reading, check: SealCheck) -> Incident:
             " more.",
             "If it was: mem0audit audit --seal --accept REASON begins again from what is there now.",
         ),
-        codes=("D311", "H408"),
+        codes=("H408",),
     )
 
 
