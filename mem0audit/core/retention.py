@@ -17,6 +17,8 @@ Whatever the policy says, these stay: the newest good one, and where that lacks 
 holds fewer changes than an older one (the log only grows), the newest good one from before: the way back that an audit
 names. So nights of an emptied store push out none of a full one. And what is marked to be kept, what is dated in the
 future (the clock was wrong then, or is now), and what has a damaged manifest (nothing says what or from when it is).
+One that holds memories of somebody erased since has its places in the policy, and stays for no other reason: it is no
+last good pair.
 """
 
 from __future__ import annotations
@@ -80,7 +82,7 @@ class Standing:
 
     `why` says what is wrong with it, or when it was verified; `kept` is the reason of a mark; `series` names the
     install it is of, empty where that is not known. `changes` are the rows of its log, `lost` the memories live in it
-    that its vectors lack.
+    that its vectors lack, `erased` the memories in it of somebody who was erased since.
     """
 
     name: str
@@ -91,6 +93,7 @@ class Standing:
     series: str = ""
     changes: int = 0
     lost: int = 0
+    erased: int = 0
 
 
 @dataclass(frozen=True)
@@ -134,6 +137,7 @@ def _decide(policy: Policy, everything: Sequence[Standing], now: float) -> tuple
 
 def _ways_back(good: Sequence[Standing]) -> list[tuple[Standing, str]]:
     """The good ones that stay in any case, and why; `good` is newest first."""
+    good = [one for one in good if not one.erased]
     if not good:
         return []
     last = good[0]
@@ -164,6 +168,8 @@ def _decision(one: Standing, places: tuple[str, ...], now: float) -> Decision:
         reasons.append("dated in the future")
     if reasons:
         return Decision(one, True, tuple(reasons))
+    if one.erased:
+        return Decision(one, False, (f"holds {one.erased:,} memories of somebody erased since",))
     return Decision(one, False, () if one.state == "good" else (_state(one),))
 
 

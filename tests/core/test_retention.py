@@ -79,8 +79,11 @@ def stays(policy: Policy, one: Standing, everything: Sequence[Standing], now: fl
     dated = [x for x in everything if x.state != "damaged" and x.taken_at is not None and x.taken_at <= now]
     good = [x for x in dated if x.state == "good"]
     if one.state == "good":
-        newer = [other for other in good if other is not one and later(other, one)]
-        last = next(x for x in good if not any(later(y, x) for y in good if y is not x))
+        if one.erased:
+            return has_a_place(policy, one, good)
+        whole = [x for x in good if not x.erased]
+        newer = [other for other in whole if other is not one and later(other, one)]
+        last = next(x for x in whole if not any(later(y, x) for y in whole if y is not x))
         way_back = [
             not newer,
             last.lost > 0 and one.lost <= last.lost / 2 and all(x.lost > last.lost / 2 for x in newer),
@@ -138,7 +141,8 @@ def folders(draw: st.DrawFn) -> list[Standing]:
         series = draw(st.sampled_from(["one", "one", "one", "other"]))
         changes, lost = draw(st.sampled_from([5, 5, 5, 9, 2])), draw(st.sampled_from([0, 0, 0, 1, 2, 7]))
         when = None if state == "damaged" else at
-        found.append(Standing(name, when, state, "", kept, series, changes, lost))
+        erased = draw(st.sampled_from([0, 0, 0, 0, 3]))
+        found.append(Standing(name, when, state, "", kept, series, changes, lost, erased))
     return found
 
 
@@ -161,12 +165,14 @@ def test_what_is_never_lost(policy: Policy, folder: list[Standing]) -> None:
     decided = {one.snapshot.name: one for one in decide(policy, folder, NOW)}
     for one in folder:
         good = [
-            x for x in folder if x.state == "good" and (x.taken_at or 0) <= NOW and x.series == one.series
+            x
+            for x in folder
+            if x.state == "good" and (x.taken_at or 0) <= NOW and x.series == one.series and not x.erased
         ]
         if not decided[one.name].keep:
             assert one.state != "damaged" and one.kept is None and (one.taken_at or 0) <= NOW
-            if one.state != "not settled":
-                assert any(later(other, one) for other in good)
+            if one.state != "not settled" and not one.erased:
+                assert any(later(other, one) for other in folder if other.state == "good")
             if one.state == "not settled":
                 assert any(
                     later(x, one)
@@ -320,6 +326,22 @@ def test_nights_of_an_emptied_store_push_out_none_of_a_full_one() -> None:
     # put back, or grown again: nothing is kept for it
     back = [replace(one, changes=51, lost=1) for one in nights]
     assert reasons(decide(Policy(last=1), [*back, full, older], NOW))["2026-10-31"] is None
+
+
+def test_one_that_holds_somebody_erased_is_no_last_good_pair() -> None:
+    folder = [
+        replace(at("2026-11-30 02:30:00"), erased=3),
+        at("2026-11-01 02:30:00"),
+        at("2026-10-01 02:30:00"),
+    ]
+    decided = decide(Policy(monthly=1), folder, NOW)
+    assert reasons(decided) == {
+        "2026-11-30": ("monthly 2026-11",),
+        "2026-11-01": (THE_LAST,),
+        "2026-10-01": None,
+    }
+    (one,) = decide(Policy(within="1h"), [folder[0], at("2026-11-30 11:30:00")], NOW)[1:]
+    assert (one.keep, one.reasons) == (False, ("holds 3 memories of somebody erased since",))
 
 
 def test_marks_the_future_and_damaged_manifests_stay() -> None:
