@@ -82,7 +82,10 @@ def test_yaml_keeps_comments_order_quotes_and_line_ends(ends: str) -> None:
             "vector_store: {config: {path: /tmp/q}}",
             [f"vector_store: {{config: {{path: {NEW}, on_disk: true}}}}\n", f"history_db_path: {LOG}"],
         ),
-        ("{}", [f"{{vector_store: {{provider: qdrant, config: {{path: {NEW}, on_disk: true}}}}, history_db_path: {LOG}}}"]),
+        (
+            "{}",
+            [f"{{vector_store: {{provider: qdrant, config: {{path: {NEW}, on_disk: true}}}}, history_db_path: {LOG}}}"],
+        ),
         (
             '{"vector_store": {"config": {"path": "/t"}}}',
             [f'{{"vector_store": {{"config": {{"path": "{NEW}", "on_disk": true}}}}, "history_db_path": "{LOG}"}}'],

@@ -40,7 +40,8 @@ def store(folder: Path) -> Path:
 @contextmanager
 def agent(folder: Path) -> Iterator[int]:
     """A process that has a store open, as an agent has."""
-    code = f"import sys; f = open({str(folder / 'collection/mem0/storage.sqlite')!r}); print(1, flush=True); sys.stdin.read()"
+    file = str(folder / "collection/mem0/storage.sqlite")
+    code = f"import sys; f = open({file!r}); print(1, flush=True); sys.stdin.read()"
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
