@@ -16,6 +16,7 @@ from mem0audit.cli import (
     diff,
     exits,
     explain,
+    help,
     log,
     restore,
     retention,
@@ -47,6 +48,7 @@ for module in (restore, retention, backups, diff):
 app.add_typer(snapshot.app, name="snapshot")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(config.app, name="config")
+help.register(app)
 
 
 def _version(wanted: bool) -> None:

@@ -39,10 +39,12 @@ def changes(
     vectors: str | None = None,
     history: str | None = None,
     raw: Mapping[str, Any] | None = None,
+    collection: str | None = None,
 ) -> tuple[Change, ...]:
     """What must be said for stores that now lie at `vectors` (a folder) and `history` (a file); None: not moved.
 
-    `mem0` is the agent's version (None: unknown), `raw` the dict as it is now, where it is known. `on_disk: true`
+    `mem0` is the agent's version (None: unknown), `raw` the dict as it is now, where it is known; where it is not, a
+    `collection` that is not mem0's default is said too. `on_disk: true`
     comes with the folder for mem0 0.0.16 to 1.0.7, which delete it at start otherwise, and where the version is not
     known; later ones take it and keep the folder either way. Raises Refused for 0.0.8 to 0.0.15, which delete the
     folder at every start whatever the dict says.
@@ -52,6 +54,8 @@ def changes(
         refuse_wiping(mem0)
         if (raw or {}).get("vector_store") is None:
             found.append(Change(("vector_store", "provider"), "qdrant"))
+        if raw is None and collection not in (None, "mem0"):
+            found.append(Change(("vector_store", "config", "collection_name"), str(collection)))
         found.append(Change(PATH, vectors))
         if wipes_folder_at_start(mem0, None) is not False:
             found.append(Change(ON_DISK, True))
@@ -292,6 +296,8 @@ class Advice:
     notes: tuple[str, ...] = ()
     updates: tuple[FileUpdate, ...] = ()
     cannot: tuple[tuple[str, str], ...] = ()
+    is_whole: bool = False
+    """`lines` are a whole dict: what the agent has now is not known."""
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,9 @@ def plan_update(
     updates: list[FileUpdate] = []
     cannot: list[tuple[str, str]] = []
     form, where, raw, name = _agents_own(install, host)
-    wanted = core.changes(mem0, vectors=vectors, history=history, raw=raw)
+    wanted = core.changes(
+        mem0, vectors=vectors, history=history, raw=raw, collection=install.collection.value
+    )
     missing = wanted if raw is None else core.differing(wanted, raw)
     source = install.config_file
     if source is not None and missing:
@@ -89,6 +91,7 @@ def plan_update(
         notes=core.notes(mem0, wanted) if missing else (),
         updates=tuple(updates),
         cannot=tuple(cannot),
+        is_whole=raw is None,
     )
 
 
@@ -229,9 +232,7 @@ def _update(path: str, real: str, found: ConfigText, wanted: tuple[Change, ...])
     if not ok:
         raise CannotEdit("is written in a way that no safe edit was found for")
     mark = b"\xef\xbb\xbf" if found.data.startswith(b"\xef\xbb\xbf") else b""
-    lines = difflib.unified_diff(
-        found.text.splitlines(), text.splitlines(), path, path, "as it is", "as it would be", n=2, lineterm=""
-    )
+    lines = difflib.unified_diff(found.text.splitlines(), text.splitlines(), path, path, n=2, lineterm="")
     diff = without_secrets(list(lines), found.raw)
     return FileUpdate(path, real, found.kind, wanted, diff, found.data, mark + text.encode())
 

@@ -18,7 +18,7 @@ _COLOURS = {
     Severity.INFO: "2",
 }
 _OURS = re.compile(
-    r"(?<![\w/.=-])mem0audit (?=(?:--help|audit|status|explain|show|users|log|snapshot|schedule|config|demo)\b)"
+    r"(?<![\w/.=-])mem0audit (?=(?:--help|audit|status|explain|show|users|log|snapshot|schedule|config|help|demo)\b)"
 )
 _ABOUT_INSTALL = re.compile(
     r"(\s*mem0audit )(audit|status|show|users|log|snapshot create|snapshot restore)(?= |$)"
