@@ -60,6 +60,8 @@ class Status:
     """A restore of it that was cut off."""
     put_aside: tuple[str, ...] = ()
     """What restores replaced, and what was deleted since may still be in."""
+    moved_aside: tuple[str, ...] = ()
+    """The same of moves: what lay at the old place."""
 
 
 def status(install: Install, host: Host, *, ledger: bool = True, settings: Settings | None = None) -> Status:
@@ -67,6 +69,7 @@ def status(install: Install, host: Host, *, ledger: bool = True, settings: Setti
     that where `ledger` is False); never raises for what cannot be seen."""
     known = known_snapshots(install, host, settings or Settings(), ledger=ledger)
     cut = interrupted(install, host)
+    aside = put_aside(install, host)
     seen = _ledger(install, host, ledger)
     paths = [install.history.value, *([install.vectors.value] if install.vectors else [])]
     held = holders(paths, host)
@@ -104,7 +107,8 @@ def status(install: Install, host: Host, *, ledger: bool = True, settings: Setti
         ledger=seen if isinstance(seen, LedgerSeen) else None,
         snapshots=known,
         interrupted=cut,
-        put_aside=tuple(one.path for one in put_aside(install, host)),
+        put_aside=tuple(one.path for one in aside if one.work == "restore"),
+        moved_aside=tuple(one.path for one in aside if one.work != "restore"),
     )
 
 
