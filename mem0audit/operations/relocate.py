@@ -583,12 +583,13 @@ def _halves(plan: RelocatePlan, host: Host) -> list[_Half]:
         ]
     if plan.where.history is None:
         return halves
-    log = target_of("history", plan.seen.history.value, host)
-    if log.exists:
+    path = plan.seen.history.value
+    if os.path.lexists(path):
+        log = target_of("history", path, host)
         check_owners([log])
         return [*halves, _Half("history", log.real, plan.where.history, new_log, log.real)]
     if plan.way != "publish":
-        raise CouldNotRead(f"{log.path} is not there: without --with-history the vectors alone are moved")
+        raise CouldNotRead(f"{path} is not there: without --with-history the vectors alone are moved")
     return [
         *halves,
         _Half("history", f"{plan.pair}/{snapshot_core.HISTORY}", plan.where.history, new_log, None),

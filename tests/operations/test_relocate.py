@@ -570,11 +570,14 @@ time.sleep(100)
 
 
 @contextlib.contextmanager
-def private(world: World, seen: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """An agent whose vectors lie in a tmpfs of its own mount namespace, as with PrivateTmp=; the log is everybody's."""
+def private(world: World, seen: Path, *, log: bool) -> Iterator[subprocess.Popen[bytes]]:
+    """An agent whose vectors, or both stores, lie in a tmpfs of its own mount namespace, as with PrivateTmp=."""
     seen.mkdir()
     old = world.store.vectors
     script = f"mount -t tmpfs tmpfs {seen} && cp -a {old} {seen}/qdrant && rm -r {old}"
+    if log:
+        script += f" && mv {world.store.history} {seen}/history.db"
+        world.store.history = seen / "history.db"
     words = [os.path.realpath(sys.executable), "-c", PRIVATE, f"{seen}/qdrant", str(world.store.history)]
     process = subprocess.Popen(
         ["unshare", "-m", "--propagation", "private", "sh", "-c", f'{script} && exec "$@"', "sh", *words],
@@ -594,12 +597,19 @@ def private(world: World, seen: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("waits", [False, True])
-def test_a_store_in_the_agents_own_root_whose_holder_is_killed(durable: Path, waits: bool) -> None:
+@pytest.mark.parametrize("kind", ["run twice", "waits", "both stores, by /proc"])
+def test_a_store_in_the_agents_own_root_whose_holder_is_killed(durable: Path, kind: str) -> None:
+    """Right after the first pair: it is put in the place of what is gone, and opens."""
     needs_root()
-    world = World(durable, with_history=False)
+    waits, log = kind == "waits", kind.startswith("both")
+    world = World(durable, with_history=log)
     os.chown(world.store.vectors, 4242, 4343)
-    with private(world, durable / "seen") as process:
+    with private(world, durable / "seen", log=log) as process:
+        if log:
+            root = Path(f"/proc/{process.pid}/root")
+            world.store.history, world.store.vectors = (
+                root / str(path)[1:] for path in (world.store.history, world.store.vectors)
+            )
         plan = world.plan()
         assert (plan.way, [h.pid for h in plan.holders]) == ("pair", [process.pid])
         assert plan.dies
@@ -612,11 +622,11 @@ def test_a_store_in_the_agents_own_root_whose_holder_is_killed(durable: Path, wa
             done = apply_relocate(plan, this_host(), wait=stop)
         else:
             assert world.move().state == "waiting"
-            assert not world.store.vectors.exists()
+            assert log or not world.store.vectors.exists()
     if not waits:
         done = world.move()
     assert (done.state, done.replaced) == ("published", ())
-    assert done.lost is not None and done.lost.rows == 0
+    assert done.lost is not None and done.lost.rows == (None if log else 0)
     assert halves(world.new) == world.content
     assert (world.to.stat().st_uid, world.to.stat().st_gid) == (4242, 4343)
     with MemoryBuilder(durable / "agent", history=world.new.history, vectors=world.new.vectors) as mem0:
