@@ -64,6 +64,8 @@ class Status:
     """What restores replaced, and what was deleted since may still be in."""
     moved: tuple[Followed, ...] = ()
     """Its stores that were moved, and whether the agent followed."""
+    moved_aside: tuple[str, ...] = ()
+    """The same of moves: what lay at the old place."""
 
 
 def status(install: Install, host: Host, *, ledger: bool = True, settings: Settings | None = None) -> Status:
@@ -72,6 +74,7 @@ def status(install: Install, host: Host, *, ledger: bool = True, settings: Setti
     known = known_snapshots(install, host, settings or Settings(), ledger=ledger)
     moves, moves_unread = followed(install, host) if ledger else ((), None)
     cut = interrupted(install, host)
+    aside = put_aside(install, host)
     seen = _ledger(install, host, ledger)
     paths = [install.history.value, *([install.vectors.value] if install.vectors else [])]
     held = holders(paths, host)
@@ -110,7 +113,8 @@ def status(install: Install, host: Host, *, ledger: bool = True, settings: Setti
         ledger=seen if isinstance(seen, LedgerSeen) else None,
         snapshots=known,
         interrupted=cut,
-        put_aside=tuple(one.path for one in put_aside(install, host)),
+        put_aside=tuple(one.path for one in aside if one.work == "restore"),
+        moved_aside=tuple(one.path for one in aside if one.work != "restore"),
         moved=moves,
     )
 

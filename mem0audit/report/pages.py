@@ -124,6 +124,11 @@ def _kept(found: Status, screen: Screen) -> list[str]:
             "What a restore replaced: it still holds what was deleted since. When all is well:", indent=11
         )
         lines.append(" " * 11 + screen.command("snapshot restore", "--discard-replaced"))
+    for path in found.moved_aside:
+        lines += screen.wrap(f"moved from {path}", hanging=11)
+    if found.moved_aside:
+        lines += screen.wrap("What a move put aside. When all is well:", indent=11)
+        lines.append(" " * 11 + screen.command("relocate", "--discard-replaced"))
     cut = found.interrupted
     if cut is not None:
         lines += [
