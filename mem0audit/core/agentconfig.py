@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from mem0audit.core.errors import Refused
+from mem0audit.core.links import LinkPlan
 from mem0audit.core.versions import changes_given_config, one_memory_a_folder, wipes_folder_at_start
 from mem0audit.core.words import shell_word
 
@@ -307,3 +308,22 @@ class Updated:
     path: str
     keys: tuple[str, ...]
     backup: str
+
+
+@dataclass(frozen=True)
+class AfterMove:
+    """What comes after the stores moved: what the agent's configuration must say, and what was asked for to be done
+    about it (files changed, links left at the old places)."""
+
+    advice: Advice
+    update: bool = False
+    links: tuple[LinkPlan, ...] = ()
+
+
+@dataclass(frozen=True)
+class DoneAfter:
+    """What was done of that. `problems` are what failed, a sentence each, the move standing all the same."""
+
+    updated: tuple[Updated, ...] = ()
+    linked: tuple[LinkPlan, ...] = ()
+    problems: tuple[str, ...] = ()

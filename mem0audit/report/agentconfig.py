@@ -94,8 +94,6 @@ def updated_json(done: Sequence[Updated]) -> list[dict[str, Any]]:
     return [{"path": one.path, "keys": list(one.keys), "backup": one.backup} for one in done]
 
 
-def link_json(plan: LinkPlan | None) -> dict[str, Any] | None:
-    """The link at the old place; null where none is left."""
-    if plan is None:
-        return None
+def link_json(plan: LinkPlan) -> dict[str, Any]:
+    """A link at an old place."""
     return {"path": plan.path, "target": plan.target, "tmpfiles": plan.tmpfiles}
