@@ -137,6 +137,19 @@ def opened(
         yield found
 
 
+def moved(old: Install, new: Install, host: Host, *, wanted: bool = True) -> str | None:
+    """Lets the ledger of the install that lay at the paths of `old` be that of `new`; why that could not be done, or
+    None. Where none is kept there is nothing to do."""
+    with opened(old, host, wanted=wanted) as book:
+        if book is None or isinstance(book, NotChecked):
+            return None
+        try:
+            book.be(identity_of(new, host))
+        except CannotUse as error:
+            return error.why
+    return None
+
+
 def unusable(path: str | Path, error: CannotUse) -> NotChecked:
     """What is said of a ledger that is there and cannot be used: a damaged one leaves a gap."""
     return _cannot(path, error.why, gap=error.damaged)

@@ -451,8 +451,7 @@ def _now(
         return [("Now:", mixed.advice[:1]), ("What there is:", ("mem0audit status",))]
     urgent = next((code for code in _TAKE_OUT if code in groups), None)
     if urgent is not None and "I208" not in groups and _anything_there(report):
-        then = "Then, so that no start deletes it:" if urgent == "L110" else "Then, to move it for good:"
-        return [_take_out(report, screen, urgent), (then, (f"mem0audit explain {urgent}",))]
+        return [_take_out(report, screen, urgent), _move_off(report, urgent)]
     for code in ("I208", *_RISKS):
         for finding in groups.get(code, ()):
             if finding.help:
@@ -551,6 +550,27 @@ def _take_out(report: Report, screen: Screen, urgent: str) -> tuple[str, tuple[s
         label += ", as root"
     where = f"copy both stores to {to}" if to else "copy both stores to a folder that lasts (put its name in)"
     return f"{label}: {where}", steps
+
+
+def _move_off(report: Report, urgent: str) -> tuple[str, tuple[str, ...]]:
+    """What comes after the copy: the move, where one command does it, else the page that says how."""
+    if urgent == "L110":
+        return "Then, so that no start deletes it:", (f"mem0audit explain {urgent}",)
+    keepers = sorted(report.holders, key=lambda h: (not h.private_mounts, h.how != "lock"))
+    holder = keepers[0] if keepers else None
+    private = holder is not None and holder.private_mounts
+    if urgent == "L103" or not _takes_snapshots(report, private):
+        return "Then, to move it for good:", (f"mem0audit explain {urgent}",)
+    words = ["--to", _durable_folder(report, "mem0-qdrant") or NO_FOLDER.replace("snapshots", "qdrant")]
+    log = _place(report, report.install.history.value)
+    if log is None or ground(log, report.holders)[1] is False:
+        words.append("--with-history")
+    label = "Then, to move it for good:"
+    if private:
+        history, vectors = (_inside(path, holder) for path in _store_paths(report))
+        words = ["--history", history, "--qdrant-path", vectors, *words]
+        label = "Then, as root, to move it for good:"
+    return label, (f"mem0audit relocate {' '.join(map(shell_word, words))}",)
 
 
 def _inside(path: str, holder: Holder | None) -> str:

@@ -43,6 +43,8 @@ KINDS = (
     "diff",
     "restore",
     "restore-plan",
+    "relocate",
+    "relocate-plan",
     "discard",
 )
 SECRET = "SECRETCAROL likes \x1b[31m red \ud800"
