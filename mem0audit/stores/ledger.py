@@ -13,7 +13,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
@@ -76,6 +76,20 @@ class Identity:
     history: str
     vectors: str
     first_row: str | None
+
+
+@dataclass(frozen=True)
+class KnownAgent:
+    """The Python that the agent ran under, and its versions, when it was seen (`seen_at`, seconds since 1970).
+
+    `here` is False where its path means another file, or none, to us: it runs in a container.
+    """
+
+    interpreter: str
+    mem0: str
+    client: str | None
+    here: bool
+    seen_at: float
 
 
 @dataclass(frozen=True)
@@ -357,6 +371,25 @@ class Ledger:
         )
         return {row[0]: (_value(row[1]), _value(row[2]), _value(row[3])) for row in rows}
 
+    # -- the agent --
+
+    def note_agent(self, agent: KnownAgent) -> None:
+        """Remembers the agent's Python, for changes that are made when no process shows it."""
+        there = self.agent()
+        if there is not None and replace(there, seen_at=agent.seen_at) == agent:
+            return
+        value = json.dumps(asdict(agent)).encode("ascii")
+        with self._writing() as db:
+            db.execute("INSERT OR REPLACE INTO marks VALUES ('agent', ?)", (value,))
+
+    def agent(self) -> KnownAgent | None:
+        """The agent's Python as last seen; None where it never was."""
+        rows = self._all("SELECT value FROM marks WHERE name = 'agent'")
+        try:
+            return KnownAgent(**json.loads(rows[0][0])) if rows else None
+        except (ValueError, TypeError):
+            return None
+
     # -- folders and erasures --
 
     def note_folder(self, path: str, now: float) -> None:
@@ -370,16 +403,36 @@ class Ledger:
         return tuple(_untext(path) for (path,) in rows)
 
     def add_erasure(self, erasure: Erasure) -> None:
-        """Puts an erasure on record; one that is there stays as it is."""
+        """Puts an erasure on record; one that is there (by its salt) gets the later time."""
         with self._writing() as db:
-            db.execute(
-                "INSERT INTO erasures VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-                (erasure.salt, erasure.at, erasure.scope),
-            )
-            db.executemany(
-                "INSERT INTO erased_ids VALUES (?, ?) ON CONFLICT DO NOTHING",
-                [(erasure.salt, one) for one in erasure.ids],
-            )
+            self._put_erasure(db, erasure)
+
+    @staticmethod
+    def _put_erasure(db: sqlite3.Connection, erasure: Erasure) -> None:
+        db.execute(
+            "INSERT INTO erasures VALUES (?, ?, ?) ON CONFLICT (salt) DO UPDATE SET at = max(at, excluded.at)",
+            (erasure.salt, erasure.at, erasure.scope),
+        )
+        db.executemany(
+            "INSERT INTO erased_ids VALUES (?, ?) ON CONFLICT DO NOTHING",
+            [(erasure.salt, one) for one in erasure.ids],
+        )
+
+    def begin_erasure(self, erasure: Erasure, intent: str) -> None:
+        """Puts an erasure on record together with what it is to do, before the first deletion."""
+        with self._writing() as db:
+            self._put_erasure(db, erasure)
+            db.execute("INSERT OR REPLACE INTO marks VALUES ('erasing', ?)", (intent.encode("ascii"),))
+
+    def erasing(self) -> str | None:
+        """What an erasure that was begun and not ended is to do."""
+        rows = self._all("SELECT value FROM marks WHERE name = 'erasing'")
+        return bytes(rows[0][0]).decode("ascii", "replace") if rows else None
+
+    def end_erasure(self) -> None:
+        """Forgets what the erasure was to do: all is done."""
+        with self._writing() as db:
+            db.execute("DELETE FROM marks WHERE name = 'erasing'")
 
     def erasures(self) -> tuple[Erasure, ...]:
         """Every erasure on record."""

@@ -37,6 +37,7 @@ def test_every_command_is_in_the_help_and_has_its_own(tmp_path: Path) -> None:
         "users",
         "log",
         "relocate",
+        "delete",
         "demo",
         "help",
         *groups,

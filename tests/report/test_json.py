@@ -46,6 +46,9 @@ KINDS = (
     "relocate",
     "relocate-plan",
     "discard",
+    "delete-plan",
+    "delete",
+    "erasure-receipt",
 )
 SECRET = "SECRETCAROL likes \x1b[31m red \ud800"
 
