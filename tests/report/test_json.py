@@ -44,6 +44,9 @@ KINDS = (
     "restore",
     "restore-plan",
     "discard",
+    "recover-plan",
+    "put-back-plan",
+    "put-back",
 )
 SECRET = "SECRETCAROL likes \x1b[31m red \ud800"
 

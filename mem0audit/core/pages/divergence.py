@@ -47,13 +47,12 @@ RULES = (
             (
                 "Read the incident above the findings first: what took them may take more.",
                 PAIR_FIRST,
-                "The text is in the log:",
-                commands("mem0audit show MEMORY_ID", "mem0audit audit --select D302 --verbose"),
-                "A snapshot from before brings both stores back, with the agent stopped (`mem0audit snapshot restore "
-                "NAME --in-place`; what was written since is put aside, not lost). Without one, add the text again; it "
-                "gets a new id, and the owner is for you to know, the log has none:",
-                commands('memory.add(TEXT, user_id="…", infer=False)'),
-                INSIDE_AGENT,
+                "The text is in the log, and `recover` says whose it is and what can come back:",
+                commands("mem0audit show MEMORY_ID", "mem0audit recover --dry-run"),
+                "A snapshot from before brings both stores back, vectors and ids too, with the agent stopped "
+                "(`mem0audit snapshot restore NAME --in-place`; what was written since is put aside, not lost). "
+                "Without one, keep the texts, with what is known of each; a memory that is added again gets a new id:",
+                commands("mem0audit recover --export FILE"),
                 "If it was meant to be deleted, leave it: nothing can be logged for it afterwards, and mem0 "
                 "answers `not found`.",
             )
