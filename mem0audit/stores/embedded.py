@@ -170,6 +170,28 @@ class EmbeddedStore:
             for index, row in enumerate(rows)
         )
 
+    def vectors(self, collection: CollectionInfo, point_id: PointId) -> pickles.PointVectors | None:
+        """The vectors of one point as they lie on the disk; None where there is no such point, or it does not read."""
+        wanted = pickles.normalise_id(point_id)
+
+        def body(reading: sqlitefiles.Reading) -> bytes | None:
+            reading.require_table("points")
+            keys = pickles.candidate_keys(wanted)
+            marks = ",".join("?" * len(keys))
+            rows = reading.all(
+                f"SELECT point FROM points WHERE id IN ({marks}) ORDER BY rowid DESC LIMIT 1",  # noqa: S608
+                keys,
+            )
+            return rows[0][0] if rows else None
+
+        _, blob = sqlitefiles.read_file(
+            str(Path(collection.path, STORAGE)), body, check=False, alone=self.alone
+        )
+        try:
+            return None if blob is None else pickles.vectors_of(blob)
+        except pickles.UnreadablePoint:
+            return None
+
     def holding(self, collection: CollectionInfo, ids: Collection[str]) -> frozenset[str]:
         """Which of these ids the collection has a row for, by the keys that clients store them under.
 

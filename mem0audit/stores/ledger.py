@@ -14,7 +14,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
@@ -80,6 +80,20 @@ class Identity:
     history: str
     vectors: str
     first_row: str | None
+
+
+@dataclass(frozen=True)
+class KnownAgent:
+    """The Python that the agent ran under, and its versions, when it was seen (`seen_at`, seconds since 1970).
+
+    `here` is False where its path means another file, or none, to us: it runs in a container.
+    """
+
+    interpreter: str
+    mem0: str
+    client: str | None
+    here: bool
+    seen_at: float
 
 
 @dataclass(frozen=True)
@@ -360,6 +374,25 @@ class Ledger:
             "SELECT memory_id, user_id, agent_id, run_id FROM owners JOIN scopes ON scopes.id = owners.scope"
         )
         return {row[0]: (_value(row[1]), _value(row[2]), _value(row[3])) for row in rows}
+
+    # -- the agent --
+
+    def note_agent(self, agent: KnownAgent) -> None:
+        """Remembers the agent's Python, for changes that are made when no process shows it."""
+        there = self.agent()
+        if there is not None and replace(there, seen_at=agent.seen_at) == agent:
+            return
+        value = json.dumps(asdict(agent)).encode("ascii")
+        with self._writing() as db:
+            db.execute("INSERT OR REPLACE INTO marks VALUES ('agent', ?)", (value,))
+
+    def agent(self) -> KnownAgent | None:
+        """The agent's Python as last seen; None where it never was."""
+        rows = self._all("SELECT value FROM marks WHERE name = 'agent'")
+        try:
+            return KnownAgent(**json.loads(rows[0][0])) if rows else None
+        except (ValueError, TypeError):
+            return None
 
     # -- folders and erasures --
 

@@ -27,7 +27,7 @@ import re
 import struct
 import uuid
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from mem0audit.core.model import PointId, VectorFacts
 
@@ -582,6 +582,32 @@ def decode_whole(blob: object) -> Decoded:
     fields = _fields(_load(blob))
     payload = _payload(fields.get("payload"), _Budget(len(blob)))
     return normalise_id(fields["id"]), payload, _vector_facts(fields.get("vector"))
+
+
+class PointVectors(NamedTuple):
+    """The numbers of a point's vectors as they lie on the disk: the unnamed dense one, and mem0's `bm25` as (indices,
+    values); None where the point has none."""
+
+    dense: list[float] | None
+    keyword: tuple[list[int], list[float]] | None = None
+
+
+def vectors_of(blob: object) -> PointVectors:
+    """The vectors of one point (see `decode_whole`). Raises UnreadablePoint."""
+    if not isinstance(blob, bytes):
+        raise UnreadablePoint("not a blob")
+    vector = _fields(_load(blob)).get("vector")
+    if not isinstance(vector, dict):
+        return PointVectors(_numbers(vector))
+    sparse = vector.get("bm25")
+    fields = sparse.__dict__.get("__dict__") if isinstance(sparse, _SparseVector) else None
+    keyword = None
+    if isinstance(fields, dict):
+        values, indices = _numbers(fields.get("values")), _numbers(fields.get("indices"))
+        if values is None or indices is None or len(values) != len(indices):
+            raise UnreadablePoint("a keyword vector that is none")
+        keyword = [int(i) for i in indices], values
+    return PointVectors(_numbers(vector.get("")), keyword)
 
 
 # --- The fast ways ---------------------------------------------------------------------------------
