@@ -25,12 +25,15 @@ from mem0audit.cli.options import (
 )
 from mem0audit.cli.output import check_output, confirm, say, screen, write
 from mem0audit.cli.progress import progress
-from mem0audit.core.errors import UsageProblem
+from mem0audit.core.errors import Mem0auditError, UsageProblem
 
 if TYPE_CHECKING:
-    from mem0audit.core.model import Install
+    from mem0audit.core.recover import RecoverPlan
+    from mem0audit.install.config import Settings
     from mem0audit.install.host import Host
+    from mem0audit.operations.mem0door import Door
     from mem0audit.operations.recover import Wanted
+    from mem0audit.report.screen import Screen
 
 
 def register(app: typer.Typer) -> None:
@@ -97,11 +100,12 @@ def _recover(
     format_: FormatOption = Format.TEXT,
     verbose: VerboseOption = False,
 ) -> int:
-    """Memories that the log still has and the store lost, and whose they are.
+    """Adds memories back that the log still has and the store lost, through mem0 and with your own embedder.
 
-    An owner comes from the ledger, from snapshots, or from mem0's own chat messages where they prove it; it is never
-    guessed. Nobody who was erased is brought back.
-    Exit: 0 done, 2 usage, 3 a store could not be read, 4 refused, 5 failed (the message says how it stands).
+    With the agent stopped. An owner comes from the ledger, from snapshots, or from mem0's own chat messages where they
+    prove it; it is never guessed. Nobody who was erased is brought back.
+    Exit: 0 done, 1 some wait for an owner, 2 usage, 3 a store could not be read, 4 refused, 5 failed half-way (the same
+    command goes on).
     """
     named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python)
     as_json = format_ is Format.JSON
@@ -125,8 +129,13 @@ def _recover(
             if not skip_unknown
             else "--assign-user and --skip-unknown"
         )
-    if not dry_run and export is None:
-        raise UsageProblem("what to do with them: one of --dry-run, --export FILE")
+    if dry_run and export is not None:
+        raise UsageProblem("--dry-run and --export: one of them; an export changes nothing either")
+    if no_ledger and not dry_run and export is None:
+        raise UsageProblem(
+            "--no-ledger: what is added back is recorded in the ledger, so that a second run adds nothing twice",
+            "without it: --dry-run, --export FILE",
+        )
     check_output(export)
     install, host = named.find()
     check_output(export, install)
@@ -139,10 +148,101 @@ def _recover(
         skip_unknown=skip_unknown,
         doubtful=doubtful,
     )
-    return _plan(
-        wanted, install, host, named.words(), from_,
-        export=export, ledger=not no_ledger, as_json=as_json, verbose=verbose,
-    )  # fmt: skip
+    settings, chosen = _settings(host, from_)
+    from mem0audit.operations.recover import plan_recover
+    from mem0audit.report import recover as report
+
+    with progress() as tell:
+        plan = plan_recover(install, host, wanted, settings=settings, ledger=not no_ledger, progress=tell)
+    where = screen(named.words(), verbose=verbose)
+    if export is not None:
+        write(report.export_lines(plan), export)
+        write(
+            report.plan_json(plan, exported=export) if as_json else report.exported_text(plan, export, where)
+        )
+        return exits.OK
+    chosen += _choice(wanted, snapshot)
+    if dry_run:
+        way, why = _door(plan, host, ledger=not no_ledger)
+        write(
+            report.plan_json(plan, way=way, why_not=why)
+            if as_json
+            else report.plan_text(plan, where, words=chosen, way=way, why_not=why)
+        )
+        return exits.OK
+    return _add_back(plan, host, config or settings.config, where, chosen, yes=yes, as_json=as_json)
+
+
+def _settings(host: Host, from_: str | None) -> tuple[Settings, tuple[str, ...]]:
+    """The settings, with the folder of the snapshots that was named; and the words that named it."""
+    from mem0audit.install.config import load_settings
+
+    settings = load_settings(host)
+    if from_ is None:
+        return settings, ()
+    return replace(settings, snapshot_dir=os.path.normpath(os.path.join(host.cwd, from_))), ("--from", from_)  # noqa: PTH118
+
+
+def _choice(wanted: Wanted, snapshot: str | None) -> tuple[str, ...]:
+    """The words that choose among the memories."""
+    words: tuple[str, ...] = ()
+    for one in wanted.memories:
+        words += ("--memory", one)
+    if snapshot is not None:
+        words += ("--snapshot", snapshot)
+    if wanted.assign_user is not None:
+        words += ("--assign-user", wanted.assign_user)
+    return words + ("--skip-unknown",) * wanted.skip_unknown + ("--doubtful",) * wanted.doubtful
+
+
+def _door(plan: RecoverPlan, host: Host, *, ledger: bool) -> tuple[Door | None, str | None]:
+    """Under which mem0 they would be added, or why under none."""
+    if not plan.memories:
+        return None, None
+    from mem0audit.operations.mem0door import find_door
+
+    try:
+        return find_door(plan.install, host, ledger=ledger), None
+    except Mem0auditError as problem:
+        return None, problem.message + (f" ({problem.hint})" if problem.hint else "")
+
+
+def _add_back(
+    plan: RecoverPlan,
+    host: Host,
+    config: str | None,
+    where: Screen,
+    chosen: tuple[str, ...],
+    *,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    from mem0audit.operations.recover import apply_recover
+    from mem0audit.report import recover as report
+
+    if not plan.to_do:
+        write(report.plan_json(plan) if as_json else report.plan_text(plan, where, words=chosen))
+        return exits.FINDINGS if plan.unknown else exits.OK
+    from mem0audit.install.config import load_mem0_config
+    from mem0audit.operations.mem0door import find_door
+    from mem0audit.operations.targets import refuse_in_use
+
+    if config is None:
+        raise UsageProblem(
+            "the vectors are computed by your own embedder: name your mem0 configuration with --config FILE",
+            "their texts without an embedder: mem0audit recover --export FILE",
+        )
+    dictionary = load_mem0_config(config, plan.install.agent_python, host.cwd).raw
+    refuse_in_use(plan.install, host)
+    door = find_door(plan.install, host)
+    if not yes:
+        for line in report.plan_text(plan, where, words=chosen, way=door, ask=True).splitlines():
+            say(line)
+        confirm(report.question(plan))
+    with progress() as tell:
+        done = apply_recover(plan, door, host, dictionary, progress=tell)
+    write(report.recovered_json(done) if as_json else report.recovered_text(done, where, words=chosen))
+    return exits.FINDINGS if plan.unknown else exits.OK
 
 
 def _alone(flag: str, others: Mapping[str, object]) -> None:
@@ -164,42 +264,6 @@ def _snapshot(name: str | None, from_: str | None, host: Host) -> str | None:
         raise UsageProblem(f"{name}: is a folder of {len(paths)} snapshots", f"name one: {paths[-1]}")
     show_snapshot(None, paths[0])
     return os.path.normpath(os.path.join(host.cwd, paths[0]))  # noqa: PTH118
-
-
-def _plan(
-    wanted: Wanted,
-    install: Install,
-    host: Host,
-    words: tuple[str, ...],
-    from_: str | None,
-    *,
-    export: str | None,
-    ledger: bool,
-    as_json: bool,
-    verbose: bool,
-) -> int:
-    from mem0audit.install.config import load_settings
-    from mem0audit.operations.recover import plan_recover
-    from mem0audit.report import recover as report
-
-    settings = load_settings(host)
-    chosen: tuple[str, ...] = ()
-    if from_ is not None:
-        settings = replace(settings, snapshot_dir=os.path.normpath(os.path.join(host.cwd, from_)))  # noqa: PTH118
-        chosen = ("--from", from_)
-    with progress() as tell:
-        plan = plan_recover(install, host, wanted, settings=settings, ledger=ledger, progress=tell)
-    where = screen(words, verbose=verbose)
-    if export is not None:
-        write(report.export_lines(plan), export)
-        write(
-            report.plan_json(plan, exported=export) if as_json else report.exported_text(plan, export, where)
-        )
-        return exits.OK
-    for one in wanted.memories:
-        chosen += ("--memory", one)
-    write(report.plan_json(plan) if as_json else report.plan_text(plan, where, words=chosen))
-    return exits.OK
 
 
 def _put_back(named: Named, to: str | None, *, dry_run: bool, yes: bool, as_json: bool, ledger: bool) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from mem0audit.core.model import (
@@ -144,6 +144,8 @@ class Reading:
     """What of the comparison stood at a second look; None where there was none."""
     last_seal: LastSeal | NotChecked = NO_SEAL
     """The seal to compare with, or why there is none."""
+    recovered: Mapping[str, str] = field(default_factory=dict)
+    """Lost memories that were added back: the new id of each, by its old one."""
     sealed_rows: SealedRows | None = None
     """The log beside the sealed rows, where it was read for a seal."""
 
@@ -154,7 +156,10 @@ class Reading:
             return self.standing
         if self.timeline is None or not self.vectors_readable:
             return None
-        return compare(self.timeline, {i: m for c in self.memories for i, m in c.real()}, self.elsewhere)
+        both = compare(self.timeline, {i: m for c in self.memories for i, m in c.real()}, self.elsewhere)
+        # the log calls them live for ever: no row says what became of them
+        back = {old for old, new in self.recovered.items() if new in self.timeline.memories}
+        return replace(both, lost=tuple(i for i in both.lost if i not in back)) if back else both
 
     @property
     def sealable(self) -> Iterator[tuple[str, PointRecord]]:

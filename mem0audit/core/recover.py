@@ -109,7 +109,14 @@ class RecoverPlan:
     stranded: tuple[StrandedTable, ...] = ()
     not_read: tuple[str, ...] = ()
     asked: tuple[str, ...] = ()
+    lost_ids: frozenset[str] = frozenset()
     running: bool = False
+
+    @property
+    def to_do(self) -> bool:
+        """Whether there is something to add, or to record as added."""
+        there = any(one.why == "there" and one.memory_id in self.lost_ids for one in self.left_out)
+        return bool(self.memories) or there
 
     @property
     def texts(self) -> tuple[Recoverable, ...]:
@@ -248,6 +255,26 @@ def own_metadata(payload: Mapping[str, Any]) -> dict[str, Any]:
     return {str(key): value for key, value in payload.items() if key not in taken}
 
 
+def role_of(one: Recoverable) -> str | None:
+    """The role that mem0 is told: it skips messages of the system. None: mem0's own, the user."""
+    return None if one.role == "system" else one.role
+
+
+def metadata_for(one: Recoverable, mem0: str | None) -> dict[str, Any]:
+    """The metadata that mem0 is given: the memory's own as far as it is known, and when it was created, where this
+    version keeps that."""
+    found = dict(one.metadata)
+    if keeps_created_at(mem0) and isinstance(one.created_at, str) and instant(one.created_at) is not None:
+        found["created_at"] = one.created_at
+    return found
+
+
+def expiration_for(one: Recoverable, mem0: str | None) -> str | None:
+    """The expiration date that mem0 is given: `add` takes one from 2.0.12 on."""
+    numbers = parse(mem0)
+    return one.expires if numbers is not None and numbers[:3] >= (2, 0, 12) else None
+
+
 def keeps_created_at(mem0: str | None) -> bool | None:
     """Whether `add` keeps a `created_at` that the caller gives in the metadata: from 1.0.9 (run with 1.0.8, which
     writes its own, and 1.0.9). None where the version is not known."""
@@ -261,6 +288,7 @@ def cannot_come_back(plan: RecoverPlan) -> tuple[str, ...]:
     some = [one for one in plan.memories if one.metadata_by is not None]
     said = [
         "Its id: each gets a new one, and mem0's history of the old id stays with the old id.",
+        "Its links to entities: mem0 2.x makes them where a model extracts facts, and none is asked.",
         "Its vector: your embedder computes it again, and a key it needs is yours.",
     ]
     if len(some) < len(plan.memories):
@@ -321,6 +349,17 @@ def left_out_counts(plan: RecoverPlan) -> tuple[tuple[Why, int], ...]:
     """How many are left out for each reason, in the order of `WHYS`."""
     count = Counter(one.why for one in plan.left_out)
     return tuple((why, count[why]) for why in WHYS if count[why])
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """What was added back: (old id, new id) of each, in the order of adding. `mem0` added them, in `seconds`."""
+
+    plan: RecoverPlan
+    added: tuple[tuple[str, str], ...]
+    mem0: str
+    there: int = 0
+    seconds: float = 0.0
 
 
 # --- A log that was stranded ----------------------------------------------------------------------------

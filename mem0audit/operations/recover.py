@@ -3,6 +3,7 @@ back through mem0's own API."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import Any, NoReturn
 from mem0audit.core import recover as core
 from mem0audit.core import snapshot as snapshot_core
 from mem0audit.core.erasures import Erasure, is_covered
-from mem0audit.core.errors import CouldNotRead, Refused
+from mem0audit.core.errors import CouldNotRead, Failed, Refused
 from mem0audit.core.model import (
     CollectionInfo,
     FileProblem,
@@ -25,8 +26,8 @@ from mem0audit.core.model import (
     Snapshots,
     VectorFacts,
 )
-from mem0audit.core.points import Owner
-from mem0audit.core.recover import LeftOut, Recoverable, RecoverPlan, State
+from mem0audit.core.points import OWNER_KEYS, Owner
+from mem0audit.core.recover import LeftOut, Recoverable, Recovered, RecoverPlan, State
 from mem0audit.core.times import instant
 from mem0audit.install.config import Settings
 from mem0audit.install.host import Host
@@ -35,11 +36,14 @@ from mem0audit.operations.audit import audit
 from mem0audit.operations.erasures import erasures_on_record
 from mem0audit.operations.known import known_snapshots
 from mem0audit.operations.look import ENTITIES_SUFFIX, Progress, chosen_collection, no_progress
+from mem0audit.operations.mem0door import Door, open_door
 from mem0audit.operations.otherroots import where_it_lies
 from mem0audit.operations.show import normalised
+from mem0audit.operations.targets import refuse_in_use
 from mem0audit.stores.embedded import EmbeddedStore
 from mem0audit.stores.history import read_history_file, rows_of, speakers
 from mem0audit.stores.ledger import CannotUse
+from mem0audit.stores.mem0api import Mem0Worker
 
 _Payload = Mapping[str, Any]
 
@@ -101,6 +105,7 @@ def plan_recover(
     sure = {
         i for incident in report.incidents if incident.kind in core.LOST_FOR_SURE for i in incident.memory_ids
     }
+    sure |= sources.lost
     found: list[Recoverable] = []
     unknown: list[Recoverable] = []
     left: list[LeftOut] = []
@@ -126,6 +131,7 @@ def plan_recover(
         install=install,
         agent=report.agent,
         lost=len(lost),
+        lost_ids=frozenset(lost),
         memories=memories,
         left_out=tuple(left) + again,
         unknown=tuple(sorted(unknown, key=lambda one: one.row)),
@@ -310,6 +316,100 @@ def _once(found: Sequence[Recoverable], store: _Store) -> tuple[tuple[Recoverabl
     return tuple(kept), tuple(left)
 
 
+# --- Adding them back -----------------------------------------------------------------------------------
+
+
+def apply_recover(
+    plan: RecoverPlan,
+    door: Door,
+    host: Host,
+    config: Mapping[str, Any],
+    *,
+    progress: Progress | None = None,
+    now: Callable[[], float] = time.time,
+) -> Recovered:
+    """Adds the memories that were planned, oldest first, through the agent's mem0 and with the user's own embedder.
+
+    `config` is the dict that the user gives to `Memory.from_config`. Each new id is recorded in the ledger at once, and
+    a text that its owner has by now is not added: so a run that was cut off goes on where it stopped, and a second one
+    adds nothing. Raises Refused where the install is in use or no ledger can be kept, Failed where it stopped half-way:
+    the message says how far it came.
+    """
+    say = progress or no_progress
+    started = time.monotonic()
+    refuse_in_use(plan.install, host)
+    done: dict[str, str] = {}
+    added: list[tuple[str, str]] = []
+    with ledgers.opened(plan.install, host, make=True) as book:
+        if book is None or isinstance(book, NotChecked):
+            raise Refused(
+                f"what is added back is recorded in the ledger, and there is none: {book.why if book else 'not kept'}",
+                "their texts without it: mem0audit recover --export FILE",
+            )
+        try:
+            book.note_lost(_lost_for_sure(plan), now())
+            if plan.memories:
+                say("opening mem0", None, None)
+                with open_door(door, host, config=config) as memory:
+                    # by now nobody else can write
+                    twins = _Store.read(plan.install, host, ()).twins
+                    for number, one in enumerate(plan.memories):
+                        say("adding memories back", number, len(plan.memories))
+                        assert one.owner is not None
+                        new = twins.get(core.twin(one.text, one.owner))
+                        if new is None:
+                            new = _added(memory, one, door.mem0)
+                            added.append((one.memory_id, new))
+                        done[one.memory_id] = new
+                        if one.state == "lost":
+                            book.note_recovered(one.memory_id, new, now())
+            for out in plan.left_out:
+                if (
+                    out.why in ("there", "twice")
+                    and out.detail is not None
+                    and out.memory_id in plan.lost_ids
+                ):
+                    book.note_recovered(out.memory_id, done.get(out.detail, out.detail), now())
+        except CannotUse as error:
+            raise _stopped(f"the ledger {error.why}", None, len(done), len(plan.memories)) from None
+        except (Failed, Refused) as problem:
+            if not done:
+                raise
+            raise _stopped(problem.message, problem.hint, len(done), len(plan.memories)) from None
+    return Recovered(plan, tuple(added), door.mem0, len(done) - len(added), time.monotonic() - started)
+
+
+def _lost_for_sure(plan: RecoverPlan) -> list[str]:
+    """Those that wait or are added, now or as the twins of others."""
+    ids = [one.memory_id for one in plan.texts if one.state == "lost"]
+    return ids + [
+        out.memory_id
+        for out in plan.left_out
+        if out.why in ("there", "twice") and out.memory_id in plan.lost_ids
+    ]
+
+
+def _added(memory: Mem0Worker, one: Recoverable, mem0: str) -> str:
+    owner = {k: v for k, v in zip(OWNER_KEYS, one.owner or (), strict=True) if v is not None}
+    # what a pickle can hold and JSON cannot is given as text
+    metadata = json.loads(json.dumps(core.metadata_for(one, mem0), default=str))
+    return memory.add(
+        one.text,
+        owner,
+        metadata or None,
+        core.expiration_for(one, mem0),
+        role=core.role_of(one),
+        name=one.actor,
+    )
+
+
+def _stopped(why: str, hint: str | None, done: int, of: int) -> Failed:
+    return Failed(
+        f"{done:,} of {of:,} were added back, then: {why}; nothing is lost",
+        f"the same command goes on with the others{f'; {hint}' if hint else ''}",
+    )
+
+
 # --- Where owners, texts and erasures are known --------------------------------------------------------
 
 
@@ -383,11 +483,12 @@ class _Store:
 @dataclass(frozen=True)
 class _Sources:
     """What the ledger and the snapshots know of the memories that are asked for: whose they are, and which were
-    added back before (old id to new)."""
+    added back before (old id to new), or are `lost` for sure because they were when others were added back."""
 
     ledger: Mapping[str, Owner]
     payloads: Mapping[str, tuple[_Payload, str]]
     recovered: Mapping[str, str]
+    lost: frozenset[str] = frozenset()
     not_read: tuple[str, ...] = ()
 
     @staticmethod
@@ -403,11 +504,12 @@ class _Sources:
         wanted = frozenset(ids)
         owners: dict[str, Owner] = {}
         recovered: dict[str, str] = {}
+        lost: frozenset[str] = frozenset()
         with ledgers.opened(install, host, wanted=ledger) as book:
             if book is not None and not isinstance(book, NotChecked):
                 try:
                     owners = {i: owner for i, owner in book.owners().items() if i in wanted}
-                    recovered = book.recovered()
+                    recovered, lost = book.recovered(), book.lost()
                 except CannotUse as error:
                     raise Refused(f"the ledger {error.why}", "to go on without it: --no-ledger") from None
         payloads: dict[str, tuple[_Payload, str]] = {}
@@ -415,7 +517,7 @@ class _Sources:
         if snapshot is not None:
             found = _in_snapshot(snapshot, wanted)
             payloads = {i: (payload, Path(snapshot).name) for i, payload in found.items()}
-            return _Sources(owners, payloads, recovered)
+            return _Sources(owners, payloads, recovered, lost)
         # the newest that has it counts
         for one in reversed(known.snapshots):
             missing = wanted - payloads.keys()
@@ -427,7 +529,7 @@ class _Sources:
                 not_read.append(problem.message)
                 continue
             payloads.update({i: (payload, one.name) for i, payload in found.items()})
-        return _Sources(owners, payloads, recovered, tuple(not_read))
+        return _Sources(owners, payloads, recovered, lost, tuple(not_read))
 
     def payload(self, memory_id: str) -> tuple[_Payload | None, str | None]:
         """A memory's payload in the newest snapshot that has it, and that snapshot's name."""

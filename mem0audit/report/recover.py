@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from mem0audit.core.points import OWNER_KEYS, Owner, shown_owner
 from mem0audit.core.recover import (
@@ -12,6 +13,7 @@ from mem0audit.core.recover import (
     PutBack,
     PutBackPlan,
     Recoverable,
+    Recovered,
     RecoverPlan,
     by_owner,
     by_time,
@@ -24,15 +26,26 @@ from mem0audit.report.json import dump, install
 from mem0audit.report.screen import Screen, table
 from mem0audit.report.words import memories, plural, stamp
 
+if TYPE_CHECKING:
+    from mem0audit.operations.mem0door import Door
+
 MOST = 20
 """So many rows of a table, or single memories, without --verbose."""
 
 
-def plan_text(plan: RecoverPlan, screen: Screen, *, words: tuple[str, ...] = (), ways: bool = True) -> str:
-    """Which memories can come back, whose they are, what cannot; with `ways` how to go on. `words` are those of the
-    command line that choose among them."""
+def plan_text(
+    plan: RecoverPlan,
+    screen: Screen,
+    *,
+    words: tuple[str, ...] = (),
+    way: Door | None = None,
+    why_not: str | None = None,
+    ask: bool = False,
+) -> str:
+    """Which memories can come back, whose they are, what cannot, and how to go on. `words` are those of the command
+    line that choose among them, `way` the mem0 that adds them (or `why_not`); with `ask` a question comes after it."""
     lines = _head(plan, screen)
-    if plan.snapshot is not None and plan.snapshot.taken_at is not None and ways:
+    if plan.snapshot is not None and plan.snapshot.taken_at is not None:
         lines += screen.wrap(
             f"First: the snapshot of {shown(plan.snapshot.taken_at)} is from before the loss, and brings vectors, "
             "ids and metadata back too:"
@@ -55,8 +68,12 @@ def plan_text(plan: RecoverPlan, screen: Screen, *, words: tuple[str, ...] = (),
     if plan.texts:
         lines += ["Adding a memory again cannot bring back:"]
         lines += [line for one in cannot_come_back(plan) for line in screen.wrap(one, hanging=4, first="  ")]
-    if ways:
-        lines += _ways(plan, screen, words)
+    if way is not None:
+        lines += screen.wrap(f"They are added through mem0 {way.mem0}, {_whose_mem0(way)}.")
+    if why_not is not None:
+        lines += screen.wrap(f"Not as things are: {why_not}", hanging=2)
+    if not ask:
+        lines += _ways(plan, screen, words, way)
     return "\n".join(lines) + "\n"
 
 
@@ -103,11 +120,14 @@ def _whose(plan: RecoverPlan, screen: Screen) -> list[str]:
         days = f"{group.first} to {group.last}" if group.first != group.last else group.first
         rows.append([_owner_cell(group), f"{group.count:,}", days or "no time", escape(", ".join(group.by))])
     lines = table(rows, indent=1, right=(1,))
-    if max(map(len, lines)) > screen.width:  # on a narrow screen, what says who knows it goes below
-        slim = table([row[:3] for row in rows], indent=1, right=(1,))
-        lines = [slim[0]]
-        for line, row in zip(slim[1:], rows[1:], strict=True):
-            lines += [line, *screen.wrap(f"known by {row[3]}", indent=5)]
+    if max(map(len, lines)) > screen.width:
+        lines = [
+            line
+            for row, group in zip(rows[1:], groups, strict=False)
+            for line in screen.wrap(
+                f"{row[0]}: {memories(group.count)}, added {row[2]}, known by {row[3]}", indent=1, hanging=5
+            )
+        ]
     if len(groups) > MOST and not screen.verbose:
         lines.append(f" … {plural(len(groups) - MOST, 'more owner')}: --verbose")
     return lines
@@ -149,20 +169,57 @@ def _left_out(plan: RecoverPlan, screen: Screen) -> list[str]:
     return lines
 
 
-def _ways(plan: RecoverPlan, screen: Screen, words: tuple[str, ...]) -> list[str]:
-    lines: list[str] = []
-    counts = dict(left_out_counts(plan))
+def _whose_mem0(door: Door) -> str:
+    return "mem0audit's own" if door.own else f"of {door.interpreter} ({door.source})"
+
+
+def _ways(plan: RecoverPlan, screen: Screen, words: tuple[str, ...], way: Door | None) -> list[str]:
+    steps: list[tuple[str, tuple[str, ...]]] = []
+    if plan.memories and way is not None:
+        named = () if "--config" in screen.flags else ("--config", "FILE")
+        steps.append(("With the agent stopped, to add them:", (*words, *named)))
     if plan.unknown:
-        lines += [
-            f"Theirs that nobody knows:   {screen.command('recover', *words, '--assign-user', 'U', '--dry-run')}"
-        ]
-    if counts.get("doubtful"):
-        lines += [
-            f"The doubtful ones too:      {screen.command('recover', *words, '--doubtful', '--dry-run')}"
-        ]
+        steps.append(("Those that nobody knows the owner of:", (*words, "--assign-user", "U", "--dry-run")))
+    if any(one.why == "doubtful" for one in plan.left_out):
+        steps.append(("The doubtful ones too:", (*words, "--doubtful", "--dry-run")))
     if plan.texts:
-        lines += [f"Their texts, as JSON lines: {screen.command('recover', *words, '--export', 'FILE')}"]
+        steps.append(("Their texts alone, as JSON lines:", (*words, "--export", "FILE")))
+    lines: list[str] = []
+    for label, arguments in steps:
+        command = screen.command("recover", *arguments)
+        whole = f"{label}   {command}"
+        lines += [whole] if len(whole) <= screen.width else [label, f"   {command}"]
     return lines
+
+
+def question(plan: RecoverPlan) -> str:
+    """What is asked before memories are added."""
+    return f"Add {memories(len(plan.memories))} back?" if plan.memories else "Record those that are there?"
+
+
+def recovered_text(done: Recovered, screen: Screen, *, words: tuple[str, ...] = ()) -> str:
+    """What was added back, and what waits."""
+    plan = done.plan
+    lines = screen.wrap(
+        f"Added {memories(len(done.added))} back through mem0 {done.mem0}"
+        + (", each with a new id." if done.added else ".")
+        + (
+            f" {memories(done.there)} {'was' if done.there == 1 else 'were'} there by then."
+            if done.there
+            else ""
+        )
+    )
+    lines += _whose(replace(plan, unknown=()), screen) + _left_out(plan, screen)
+    if plan.unknown:
+        wait = (
+            "waits until somebody says whose it is"
+            if len(plan.unknown) == 1
+            else "wait until somebody says whose they are"
+        )
+        lines += screen.wrap(f"{memories(len(plan.unknown))} {wait}:")
+        lines += [f"   {screen.command('recover', *words, '--assign-user', 'U', '--dry-run')}"]
+    lines += [f"Look at it, then start the agent:   {screen.command('audit')}"]
+    return "\n".join(lines) + "\n"
 
 
 # --- JSON lines -----------------------------------------------------------------------------------------
@@ -200,7 +257,10 @@ def _exported(one: Recoverable) -> dict[str, Any]:
 
 def exported_text(plan: RecoverPlan, path: str, screen: Screen) -> str:
     """What went into the file, and what did not."""
-    lines = screen.wrap(f"{memories(len(plan.texts))} with their texts: {path} (only you can read it).")
+    lines = [
+        f"{memories(len(plan.texts))} with their texts, in a file that only you can read:",
+        f"  {escape(path)}",
+    ]
     lines += _left_out(plan, screen)
     return "\n".join(lines) + "\n"
 
@@ -208,9 +268,33 @@ def exported_text(plan: RecoverPlan, path: str, screen: Screen) -> str:
 # --- For machines -----------------------------------------------------------------------------------------
 
 
-def plan_json(plan: RecoverPlan, *, exported: str | None = None) -> str:
+def plan_json(
+    plan: RecoverPlan, *, exported: str | None = None, way: Door | None = None, why_not: str | None = None
+) -> str:
     """The plan, without texts."""
-    return dump("recover-plan", {**_plan_body(plan), "exported_to": exported})
+    return dump(
+        "recover-plan",
+        {
+            **_plan_body(plan),
+            "exported_to": exported,
+            "mem0": None if way is None else {"python": way.interpreter, "version": way.mem0},
+            "why_not": why_not,
+        },
+    )
+
+
+def recovered_json(done: Recovered) -> str:
+    """What was added back: the new id of each."""
+    return dump(
+        "recover",
+        {
+            **_plan_body(done.plan),
+            "added": [{"id": old, "new_id": new} for old, new in done.added],
+            "there": done.there,
+            "mem0_version": done.mem0,
+            "seconds": round(done.seconds, 3),
+        },
+    )
 
 
 def _plan_body(plan: RecoverPlan) -> dict[str, Any]:

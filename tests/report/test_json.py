@@ -44,6 +44,7 @@ KINDS = (
     "restore",
     "restore-plan",
     "discard",
+    "recover",
     "recover-plan",
     "put-back-plan",
     "put-back",
