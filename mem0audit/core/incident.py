@@ -439,7 +439,8 @@ def _stranded(r: Reading) -> Incident | None:
             "mem0 0.1.100 to 0.1.106 hang when they open a log of 0.1.99 or older, and no version reads it again",
         ),
         advice=(
-            "Take a copy of history.db before the agent starts again: a later migration can drop that table.",
+            "mem0audit recover --stranded-log --dry-run",
+            "Do not change the agent's mem0 before that: a later migration can drop that table.",
         ),
         codes=("I205", "D303", "H402"),
         memory_ids=frozenset(table.memory_ids),
@@ -674,7 +675,10 @@ _PATTERNS: Sequence[Callable[[_Facts], Iterator[Incident]]] = (
     _cut_short,
 )
 
-_KEEP_LOG = ("Their texts are in the log: keep a copy of history.db before anything else is tried.",)
+_KEEP_LOG = (
+    "Their texts are in the log: keep a copy of history.db before anything else is tried. Then:",
+    "mem0audit recover --dry-run",
+)
 
 
 def _lines(*lines: str | None) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from mem0audit.core.model import (
@@ -140,6 +140,8 @@ class Reading:
     """What of the comparison stood at a second look; None where there was none."""
     last_seal: LastSeal | NotChecked = NO_SEAL
     """The seal to compare with, or why there is none."""
+    recovered: Mapping[str, str] = field(default_factory=dict)
+    """Lost memories that were added back: the new id of each, by its old one."""
     sealed_rows: SealedRows | None = None
     """The log beside the sealed rows, where it was read for a seal."""
 
@@ -150,10 +152,13 @@ class Reading:
             return self.standing
         if self.timeline is None or not self.vectors_readable:
             return None
-        if len(self.memories) == 1:
-            return compare(self.timeline, self.memories[0].by_id, self.elsewhere)
-        points = {i: p for c in self.memories for i, p in c.by_id.items()}
-        return compare(self.timeline, points, self.elsewhere)
+        points = self.memories[0].by_id if len(self.memories) == 1 else None
+        if points is None:
+            points = {i: p for c in self.memories for i, p in c.by_id.items()}
+        both = compare(self.timeline, points, self.elsewhere)
+        # the log calls them live for ever: no row says what became of them
+        back = {old for old, new in self.recovered.items() if new in self.timeline.memories}
+        return replace(both, lost=tuple(i for i in both.lost if i not in back)) if back else both
 
     @property
     def sealable(self) -> Iterator[tuple[str, PointRecord]]:

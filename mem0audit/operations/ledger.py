@@ -203,6 +203,16 @@ def note_agent(ledger: Ledger, agent: Agent, holders: Sequence[Holder], host: Ho
         ledger.note_agent(seen)
 
 
+def recovered(ledger: Ledger | NotChecked | None) -> dict[str, str]:
+    """The new id of every lost memory that was added back, by its old one; none where that is not known."""
+    if ledger is None or isinstance(ledger, NotChecked):
+        return {}
+    try:
+        return ledger.recovered()
+    except CannotUse:
+        return {}
+
+
 def snapshot_folders(install: Install, host: Host, *, ledger: bool = True) -> tuple[str, ...]:
     """The folders that snapshots of this install went to, the one used last first; () where that is not known."""
     with opened(install, host, wanted=ledger) as book:

@@ -480,7 +480,7 @@ def _since(pair: str, reading: Reading, say: Progress) -> Since | None:
 
 
 def _memories(reading: Reading) -> dict[str, tuple[object, ...]]:
-    return {i: (one.text, one.owner, one.expires) for c in reading.memories for i, one in c.real()}
+    return {i: (one.text, one.owner, one.expires) for c in reading.memories for i, one in c.by_id.items()}
 
 
 # --- The move ---------------------------------------------------------------------------------------------------

@@ -19,10 +19,11 @@ _COLOURS = {
 }
 _OURS = re.compile(
     r"(?<![\w/.=-])mem0audit "
-    r"(?=(?:--help|audit|status|explain|show|users|log|snapshot|relocate|delete|schedule|config|help|demo)\b)"
+    r"(?=(?:--help|audit|status|explain|show|users|log|snapshot|relocate|recover|delete|schedule|config|help|demo)\b)"
 )
 _ABOUT_INSTALL = re.compile(
-    r"(\s*mem0audit )(audit|status|show|users|log|snapshot create|snapshot restore|relocate|delete)(?= |$)"
+    r"(\s*mem0audit )"
+    r"(audit|status|show|users|log|snapshot create|snapshot restore|relocate|recover|delete)(?= |$)"
 )
 _NAMED = re.compile(r" --(history|qdrant-path|qdrant-url|config|snapshot)\b")
 

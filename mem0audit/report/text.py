@@ -468,7 +468,8 @@ def _now(
             if "L106" in groups and _not_named(report):
                 named = f"{screen.program} audit --config FILE"
                 steps.append(("If the agent's configuration names another folder, look there:", (named,)))
-            return steps + _go_back(report, screen, len(groups.get("D302", ())))
+            back = _go_back(report, screen, len(groups.get("D302", ())))
+            return steps + (back or [_add_back(screen)])
         if incident.advice:
             back = _go_back(report, screen, None) if incident.kind == "reset" else []
             return [("Now:", (incident.advice[0],)), *back]
@@ -490,6 +491,11 @@ def _go_back(report: Report, screen: Screen, lost: int | None) -> list[tuple[str
         return []
     command = screen.command("snapshot restore", newest.path, "--in-place", "--dry-run")
     return [(f"Then, to go back to the snapshot of {shown(newest.taken_at)}:", (command,))]
+
+
+def _add_back(screen: Screen) -> tuple[str, tuple[str, ...]]:
+    """Where no snapshot is from before the loss: the log still has the texts."""
+    return "Then, to see whose they are and what can come back:", (screen.command("recover", "--dry-run"),)
 
 
 def _unread_store(report: Report, screen: Screen) -> tuple[str, tuple[str, ...]] | None:

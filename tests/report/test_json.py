@@ -49,6 +49,10 @@ KINDS = (
     "delete-plan",
     "delete",
     "erasure-receipt",
+    "recover",
+    "recover-plan",
+    "put-back-plan",
+    "put-back",
 )
 SECRET = "SECRETCAROL likes \x1b[31m red \ud800"
 
