@@ -17,6 +17,7 @@ from mem0audit.cli import (
     exits,
     explain,
     log,
+    residue,
     restore,
     retention,
     schedule,
@@ -42,6 +43,7 @@ app = typer.Typer(
 )
 for module in (audit, status, explain, show, users, log, demo):
     module.register(app)
+residue.register(app)
 for module in (restore, retention, backups, diff):
     module.register(snapshot.app)
 app.add_typer(snapshot.app, name="snapshot")

@@ -44,6 +44,8 @@ KINDS = (
     "restore",
     "restore-plan",
     "discard",
+    "residue",
+    "residue-clear",
 )
 SECRET = "SECRETCAROL likes \x1b[31m red \ud800"
 
