@@ -21,6 +21,7 @@ from mem0audit.cli import (
     log,
     recover,
     relocate,
+    residue,
     restore,
     retention,
     schedule,
@@ -44,7 +45,7 @@ app = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for module in (audit, status, explain, show, users, log, relocate, recover, delete, demo):
+for module in (audit, status, explain, show, users, log, relocate, recover, delete, residue, demo):
     module.register(app)
 for module in (restore, retention, backups, diff):
     module.register(snapshot.app)

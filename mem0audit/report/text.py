@@ -573,7 +573,7 @@ def _move_off(report: Report, urgent: str) -> tuple[str, tuple[str, ...]]:
         words.append("--with-history")
     label = "Then, to move it for good:"
     if private:
-        history, vectors = (_inside(path, holder) for path in _store_paths(report))
+        history, vectors = (_inside(path, holder) for path in report.store_paths)
         words = ["--history", history, "--qdrant-path", vectors, *words]
         label = "Then, as root, to move it for good:"
     return label, (f"mem0audit relocate {' '.join(map(shell_word, words))}",)

@@ -404,6 +404,17 @@ class Ledger:
         rows = self._all("SELECT path FROM folders ORDER BY used_at DESC, path")
         return tuple(_untext(path) for (path,) in rows)
 
+    def note_export(self, path: str) -> None:
+        """Remembers that somebody's memories were exported to this file."""
+        with self._writing() as db:
+            name = f"export {path.encode('utf-8', 'backslashreplace').decode()}"
+            db.execute("INSERT OR REPLACE INTO marks VALUES (?, ?)", (name, os.fsencode(path)))
+
+    def exports(self) -> tuple[str, ...]:
+        """The files that memories were exported to, as they were named then."""
+        rows = self._all("SELECT value FROM marks WHERE name LIKE 'export %' ORDER BY name")
+        return tuple(os.fsdecode(bytes(value)) for (value,) in rows)
+
     def add_erasure(self, erasure: Erasure) -> None:
         """Puts an erasure on record; one that is there (by its salt) gets the later time."""
         with self._writing() as db:

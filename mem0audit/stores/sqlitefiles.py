@@ -804,3 +804,10 @@ def _until_damage(reading: Reading, sql: str, args: tuple[Any, ...]) -> list[int
 def quoted(name: str) -> str:
     """An SQL identifier from any name."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def secure_delete_here() -> bool:
+    """Whether the SQLite that this program runs with overwrites what it deletes, unasked (Debian's does, upstream's
+    does not). Another program's may differ."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        return bool(connection.execute("PRAGMA secure_delete").fetchone()[0])

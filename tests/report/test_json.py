@@ -53,6 +53,8 @@ KINDS = (
     "recover-plan",
     "put-back-plan",
     "put-back",
+    "residue",
+    "residue-clear",
 )
 SECRET = "SECRETCAROL likes \x1b[31m red \ud800"
 
