@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
+import gc
 import hashlib
 import json
 import math
@@ -85,10 +87,13 @@ class Crash(BaseException):
     """Stands for a process that dies: mem0 swallows Exception, and must not swallow this."""
 
 
+@functools.cache
 def _import_mem0() -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import mem0
+    gc.collect()
+    gc.freeze()  # its million objects stay, and need not be looked through again and again
     return mem0
 
 

@@ -95,12 +95,14 @@ def call(home: Path, *words: str, env: Mapping[str, str] | None = None) -> Ran:
 
 
 SERVER = """
-import importlib, json, os, pkgutil, resource, sys
+import gc, importlib, json, os, pkgutil, sys
 import mem0audit
 for found in pkgutil.walk_packages(mem0audit.__path__, "mem0audit."):
     if found.name.rpartition(".")[2] not in ("__main__", "mem0_worker"):
         importlib.import_module(found.name)
 from mem0audit.cli.main import main
+gc.collect()
+gc.freeze()  # what is loaded is not looked through, and so not copied, at the end of each
 answers = os.fdopen(os.dup(1), "w", closefd=True)
 os.set_inheritable(answers.fileno(), False)
 for line in sys.stdin:
