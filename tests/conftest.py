@@ -32,6 +32,7 @@ os.environ["MEM0_DIR"] = str(Path(_PROCESS_HOME) / "mem0")
 os.environ["MEM0_TELEMETRY"] = "False"
 os.environ.pop("OPENAI_BASE_URL", None)
 # Every Memory() makes two clients of OpenAI's, and each reads the machine's certificates, which no test needs.
+os.environ.pop("SSL_CERT_FILE", None)
 os.environ["SSL_CERT_DIR"] = str(Path(_PROCESS_HOME) / "no-certificates")
 
 _touched: list[str] = []
