@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import shutil
 import signal
@@ -27,7 +28,7 @@ from mem0audit.operations.verify import list_snapshots, verify
 from mem0audit.stores import files
 from tests.builders import copy_store
 from tests.operations.dated import dated, nights
-from tests.operations.test_snapshot import ROOT, mounted, needs_root, take, tree
+from tests.operations.test_snapshot import ROOT, in_child, mounted, needs_root, take, tree
 
 NOW = 1_796_000_000.0
 """2026-11-30 00:53:20Z."""
@@ -46,12 +47,17 @@ def verified(*paths: Path) -> list[Path]:
     return list(paths)
 
 
-@pytest.fixture
-def five(tmp_path: Path, original: Path) -> Path:
-    """A folder of five nights, all verified."""
-    folder = tmp_path / "snapshots"
+@pytest.fixture(scope="module")
+def five_kept(tmp_path_factory: pytest.TempPathFactory, original: Path) -> Path:
+    folder = tmp_path_factory.mktemp("five") / "snapshots"
     verified(*dated(original, folder, *nights(5)))
     return folder
+
+
+@pytest.fixture
+def five(tmp_path: Path, five_kept: Path) -> Path:
+    """A folder of five nights, all verified."""
+    return Path(shutil.copytree(five_kept, tmp_path / "snapshots"))
 
 
 def names(folder: Path) -> list[str]:
@@ -325,28 +331,24 @@ def test_an_error_at_every_step(
     check_after_a_fault(five, before, name)
 
 
-KILLED = """
-import os, signal, sys
-sys.path.insert(0, sys.argv[1])
-from pathlib import Path
-from tests.operations.test_expire import run
-from mem0audit.stores import files
-left = 1
-def step(this):
-    if this == sys.argv[3]:
-        os.kill(os.getpid(), signal.SIGKILL)
-files.step = step
-if sys.argv[3] == "half-way":
-    unlink, count = os.unlink, 0
-    def stop(*words, **named):
-        global count
-        count += 1
-        if count == 3:
-            os.kill(os.getpid(), signal.SIGKILL)
-        unlink(*words, **named)
-    os.unlink = stop
-run(Path(sys.argv[2]))
-"""
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def killed(folder: Path, name: str) -> int:
+    """Killed at that step, or at the third file that it removes."""
+    files.step = lambda this: die() if this == name else None
+    if name == "half-way":
+        unlink, count = os.unlink, itertools.count(1)
+
+        def stop(*words: Any, **named: Any) -> None:
+            if next(count) == 3:
+                die()
+            unlink(*words, **named)
+
+        os.unlink = stop  # type: ignore[assignment]
+    run(folder)
+    return 0
 
 
 @pytest.mark.parametrize("name", [*sorted(STEPS), "half-way"])
@@ -354,9 +356,7 @@ def test_a_kill_at_every_step(five: Path, original: Path, name: str) -> None:
     before = {night: tree(five / night) for night in nights(5)}
     if name != "half-way":
         leave_leftovers(five, original)
-    words = [str(ROOT), str(five), name]
-    done = subprocess.run([sys.executable, "-c", KILLED, *words], capture_output=True, text=True)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert in_child(lambda: killed(five, name)) == -signal.SIGKILL
     if name == "half-way":
         assert list(five.glob(".removing-*"))
     check_after_a_fault(five, before, name)
@@ -394,11 +394,11 @@ def test_a_full_disk_is_made_room_on(durable: Path, original: Path) -> None:
 FROM_OUTSIDE = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from pathlib import Path
-from tests.operations.test_expire import run
 from mem0audit.core.errors import Failed
+from mem0audit.core.retention import Policy
+from mem0audit.operations.expire import expire, plan_expire
 try:
-    run(Path(sys.argv[2]))
+    expire(plan_expire(sys.argv[2], Policy(daily=2), float(sys.argv[3])))
 except Failed:
     sys.exit(5)
 """
@@ -423,7 +423,7 @@ def test_faults_from_outside(tmp_path: Path, five: Path, fault: str, call: str, 
         "-e",
         f"inject={call}:{fault}:when={number}",
     ]
-    words += [sys.executable, "-c", FROM_OUTSIDE, str(ROOT), str(five)]
+    words += [sys.executable, "-c", FROM_OUTSIDE, str(ROOT), str(five), str(NOW)]
     # nothing else may call it first: no byte code is written
     env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(words, env=env, capture_output=True, text=True)

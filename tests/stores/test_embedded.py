@@ -31,6 +31,7 @@ from mem0audit.core.points import MemoryKeeper, PointRecord
 from mem0audit.core.seal import SealKeeper
 from mem0audit.stores import embedded, pickles, sqlitefiles
 from mem0audit.stores.embedded import EmbeddedStore
+from tests.speed import Allowance
 
 DATA = Path(__file__).parent.parent / "data"
 FOLDERS = sorted(path.parent for path in DATA.rglob("meta.json"))
@@ -446,18 +447,17 @@ def test_random_damage_never_raises_and_never_hangs(tmp_path: Path) -> None:
     path = stored(tmp_path)
     whole = path.read_bytes()
     rng = random.Random(3)
-    worst, read_at_all = 0.0, 0
+    read_at_all, within = 0, Allowance()
     for _ in range(60):
         data = bytearray(whole)
         for _ in range(rng.choice((1, 5, 50))):
             at = rng.randrange(len(data))
             data[at : at + rng.choice((1, 1, 100))] = rng.randbytes(1)
         path.write_bytes(data)
-        begun = time.perf_counter()
+        begun = time.process_time()
         got = read(tmp_path)
-        worst = max(worst, time.perf_counter() - begun)
+        assert time.process_time() - begun < within(20)
         read_at_all += bool(got.rows)
-    assert worst < 20
     assert read_at_all > 30
 
 
@@ -685,15 +685,18 @@ blobs = {}
 print("ready", flush=True)
 done = 0
 import select, time
+from tests.speed import kept_waiting
 worst = 0.0
 for kind, number, version in operations():
-    begun = time.perf_counter()
+    waited, begun = kept_waiting(), time.perf_counter()
     if kind == "put":
         row = (key_of(number), blob_of(number, {"v": version}, dims=300))
         connection.execute("INSERT OR REPLACE INTO points VALUES (?, ?)", row)
     else:
         connection.execute("DELETE FROM points WHERE id = ?", (key_of(number),))
-    worst = max(worst, time.perf_counter() - begun)
+    took = time.perf_counter() - begun
+    if took > worst:
+        worst = max(worst, took - (kept_waiting() - waited))
     done += 1
     if done % 50 == 0 and select.select([sys.stdin], [], [], 0)[0]:
         break
@@ -744,7 +747,8 @@ def test_beside_a_writer_at_full_speed_every_read_is_one_instant(
     (collection,) = store.layout().collections
     snapshots = []
     holds = []
-    end = time.perf_counter() + 3
+    within = Allowance()
+    end = time.perf_counter() + 1
     while time.perf_counter() < end or len(snapshots) < 5:
         got = store.points(collection, lambda rowid, i, payload, facts: payload["v"], helped=helped)
         assert got.file.problem is None, got.file
@@ -755,8 +759,8 @@ def test_beside_a_writer_at_full_speed_every_read_is_one_instant(
     done, worst = out.split()
     assert writer.returncode == 0
     assert int(done) > 500
-    assert float(worst) < 2
-    assert max(holds) < 1.0
+    assert float(worst) < within(2)
+    assert max(holds) < within(1.0)
     assert len({tuple(sorted(s.items())) for s in snapshots}) > 1, "the writer did not write meanwhile"
     assert all(is_a_prefix(snapshot, int(done)) for snapshot in snapshots)
     assert any(parts) == helped
@@ -923,11 +927,11 @@ def test_many_rows_hold_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             connection.execute("DELETE FROM points WHERE rowid = 5")
             connection.commit()
 
-    store = EmbeddedStore(str(tmp_path))
+    store, within = EmbeddedStore(str(tmp_path)), Allowance()
     got = store.points(store.layout().collections[0], keep)
     connection.close()
     assert len(got.rows) == 99_999
-    assert got.file.longest_hold_s < 0.5
+    assert got.file.longest_hold_s < within(0.5)
 
 
 # --- Layout ----------------------------------------------------------------------------------------
