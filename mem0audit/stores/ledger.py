@@ -1,7 +1,8 @@
 """The ledger: one small SQLite file an install, outside of it, for what mem0 does not record.
 
 It is in write-ahead mode, enforces its foreign keys on every connection, and never holds a memory's text: owners of
-every memory id ever seen, seals (digests), erasures (salted digests), and the folders that snapshots went to.
+every memory id ever seen, seals (digests), erasures (salted digests), the folders that snapshots went to, and under
+which new id a lost memory was added back.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
@@ -53,6 +54,7 @@ STEPS: Final[tuple[tuple[str, ...], ...]] = (
         "CREATE TABLE sealed_rows (first INTEGER PRIMARY KEY, digests BLOB NOT NULL)",
         "CREATE TABLE sealed_memories (memory_id TEXT PRIMARY KEY, parts BLOB NOT NULL) WITHOUT ROWID",
     ),
+    ("CREATE TABLE recovered (old_id TEXT PRIMARY KEY, new_id TEXT, at REAL NOT NULL) WITHOUT ROWID",),
 )
 """The schema, a step a version: a file of version N has the first N steps. Steps are only ever added."""
 
@@ -402,6 +404,17 @@ class Ledger:
         rows = self._all("SELECT path FROM folders ORDER BY used_at DESC, path")
         return tuple(_untext(path) for (path,) in rows)
 
+    def note_export(self, path: str) -> None:
+        """Remembers that somebody's memories were exported to this file."""
+        with self._writing() as db:
+            name = f"export {path.encode('utf-8', 'backslashreplace').decode()}"
+            db.execute("INSERT OR REPLACE INTO marks VALUES (?, ?)", (name, os.fsencode(path)))
+
+    def exports(self) -> tuple[str, ...]:
+        """The files that memories were exported to, as they were named then."""
+        rows = self._all("SELECT value FROM marks WHERE name LIKE 'export %' ORDER BY name")
+        return tuple(os.fsdecode(bytes(value)) for (value,) in rows)
+
     def add_erasure(self, erasure: Erasure) -> None:
         """Puts an erasure on record; one that is there (by its salt) gets the later time."""
         with self._writing() as db:
@@ -441,6 +454,34 @@ class Ledger:
             ids.setdefault(salt, []).append(digest)
         rows = self._all("SELECT at, salt, scope FROM erasures ORDER BY at, salt")
         return tuple(Erasure(at, salt, scope, tuple(ids.get(salt, ()))) for at, salt, scope in rows)
+
+    # -- what was added back --
+
+    def note_lost(self, memory_ids: Iterable[str], now: float) -> None:
+        """Remembers that these were lost for sure, before the first of them is added again: a few that are left over
+        look like deletions. `now` is in seconds since 1970."""
+        with self._writing() as db:
+            db.executemany(
+                "INSERT INTO recovered VALUES (?, NULL, ?) ON CONFLICT DO NOTHING",
+                [(_text(one), now) for one in memory_ids],
+            )
+
+    def lost(self) -> frozenset[str]:
+        """Those of them that were not added again yet."""
+        rows = self._all("SELECT old_id FROM recovered WHERE new_id IS NULL")
+        return frozenset(_untext(old) for (old,) in rows)
+
+    def note_recovered(self, old_id: str, new_id: str, now: float) -> None:
+        """Remembers that a lost memory was added again under a new id. `now` is in seconds since 1970."""
+        with self._writing() as db:
+            db.execute(
+                "INSERT OR REPLACE INTO recovered VALUES (?, ?, ?)", (_text(old_id), _text(new_id), now)
+            )
+
+    def recovered(self) -> dict[str, str]:
+        """The new id of every lost memory that was added again, by its old one."""
+        rows = self._all("SELECT old_id, new_id FROM recovered WHERE new_id IS NOT NULL")
+        return {_untext(old): _untext(new) for old, new in rows}
 
     # -- seals --
 

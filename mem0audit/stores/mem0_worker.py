@@ -283,6 +283,9 @@ class Worker:
                 raise Refusal("this mem0 knows no expiration date")
             extra["expiration_date"] = request["expiration_date"]
         message = {"role": request.get("role") or "user", "content": request["text"]}
+        if request.get("name"):
+            # becomes the memory's actor_id; mem0 strips that from metadata from 2.0.16 on
+            message["name"] = request["name"]
         result = self.memory.add([message], **self._scope(request["owner"]), **extra)
         added = result["results"] if isinstance(result, dict) else result
         if len(added) != 1:

@@ -136,17 +136,18 @@ class Mem0Worker:
     def add(
         self,
         text: str,
-        owner: Mapping[str, str],
+        owner: Mapping[str, Any],
         metadata: Mapping[str, Any] | None = None,
         expiration_date: str | None = None,
         role: str | None = None,
+        name: str | None = None,
     ) -> str:
         """Adds one text as it is, for an owner like `{"user_id": "alice"}`; the new memory's id.
 
         `metadata` may hold `created_at` (ISO 8601), which mem0 keeps from 1.0.9 on. `expiration_date` is `YYYY-MM-DD`
-        (mem0 2.0.12 and later). `role` is "user" where it is None."""
+        (mem0 2.0.12 and later). `role` is "user" where it is None, `name` that of who says it."""
         request: dict[str, Any] = {"op": "add", "text": text, "owner": dict(owner)}
-        request.update(expiration_date=expiration_date, role=role)
+        request.update(expiration_date=expiration_date, role=role, name=name)
         if metadata is not None:
             request["metadata"] = dict(metadata)
         return str(self._ask(request)["id"])
