@@ -109,6 +109,9 @@ def _delete(
     from mem0audit.operations.residue import residue
     from mem0audit.report.residue import residue_json, residue_text
 
+    look = screen(named.words())
+    if not as_json:
+        write(report.erased_text(done, look, receipt) + "\n")
     with progress() as tell:
         found = residue(
             install, host, scope=done.scope, memory_ids=() if done.scope is not None else done.ids,
@@ -117,11 +120,7 @@ def _delete(
     code = exits.FINDINGS if found.remains or _text_is_left(done) else exits.OK
     if code == exits.OK and found.incomplete:
         code = exits.NOT_READ
-    look = screen(named.words())
-    if as_json:
-        write(report.erased_json(done, residue_json(found, code)))
-    else:
-        write(report.erased_text(done, look, receipt) + "\n" + residue_text(found, look))
+    write(report.erased_json(done, residue_json(found, code)) if as_json else residue_text(found, look))
     return code
 
 
