@@ -108,8 +108,8 @@ def erase(
     went and what can still be read; `receipt` is a file for a receipt. Raises `core.errors.Refused` where it may not,
     `CouldNotRead` where there is nothing of it, `Failed` where it was cut off: the same call finishes it.
     """
-    from mem0audit.core.erase import scope_of
     from mem0audit.core.errors import UsageProblem
+    from mem0audit.core.scopes import scope_of
     from mem0audit.install.config import load_settings
     from mem0audit.install.host import this_host
     from mem0audit.operations.erase import erase_inside

@@ -63,9 +63,11 @@ def _delete(
     By id, and then what the entities link of them. --user, --agent and --run together mean memories that have all of
     them, as in mem0. Needs no key, no model and no network. The log keeps its rows, and their text. Cut off at any
     moment, the same command finishes it; without whose, it finishes what was cut off.
-    Exit: 0 done, 1 done and text is left, 2 usage, 3 nothing of it here, 4 refused, 5 failed (run it again).
+    Then everything is read again, and what is still readable is said place by place, as `residue` does.
+    Exit: 0 done and nothing found, 1 done and something is still readable, 2 usage, 3 nothing of it here, or done and
+    not everything could be searched, 4 refused, 5 failed (run it again).
     """
-    from mem0audit.core.erase import scope_of
+    from mem0audit.core.scopes import scope_of
 
     scope = scope_of(user, agent, run)
     memories = tuple(memory or ())
@@ -104,8 +106,22 @@ def _delete(
         _confirm(report.word_to_type(plan))
     with progress() as tell:
         done = apply_erase(plan, host, settings=settings, receipt=receipt, progress=tell)
-    write(report.erased_json(done) if as_json else report.erased_text(done, screen(named.words()), receipt))
-    return exits.FINDINGS if _text_is_left(done) else exits.OK
+    from mem0audit.operations.residue import residue
+    from mem0audit.report.residue import residue_json, residue_text
+
+    look = screen(named.words())
+    if not as_json:
+        write(report.erased_text(done, look, receipt) + "\n")
+    with progress() as tell:
+        found = residue(
+            install, host, scope=done.scope, memory_ids=() if done.scope is not None else done.ids,
+            settings=settings, progress=tell,
+        )  # fmt: skip
+    code = exits.FINDINGS if found.remains or _text_is_left(done) else exits.OK
+    if code == exits.OK and found.incomplete:
+        code = exits.NOT_READ
+    write(report.erased_json(done, residue_json(found, code)) if as_json else residue_text(found, look))
+    return code
 
 
 def _text_is_left(done: Erased) -> bool:

@@ -3,103 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import Any, Final
+from typing import Final
 
-from mem0audit.core.errors import UsageProblem
 from mem0audit.core.model import Install, NotChecked, PointId
-from mem0audit.core.points import OWNER_KEYS, Owner, shown_owner
+from mem0audit.core.points import Owner
+from mem0audit.core.scopes import Scope
 
 FORMAT: Final = 1
-
-
-@dataclass(frozen=True)
-class Scope:
-    """Whose memories: a user, an agent, a run, or several together, which a memory must all have, as in mem0."""
-
-    user: str | None = None
-    agent: str | None = None
-    run: str | None = None
-
-    @property
-    def owner(self) -> Owner:
-        """The three as a tuple."""
-        return (self.user, self.agent, self.run)
-
-    @property
-    def named(self) -> tuple[tuple[str, str], ...]:
-        """What is named, as (`user_id`, value) and so on."""
-        return tuple((k, v) for k, v in zip(OWNER_KEYS, self.owner, strict=True) if v is not None)
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The flags that name it: `--user alice`."""
-        return tuple(word for key, value in self.named for word in (f"--{key[:-3]}", value))
-
-    @property
-    def shown(self) -> str:
-        """For people: `user alice, agent a7`."""
-        return shown_owner(self.owner)
-
-    def covers(self, owner: Owner) -> bool:
-        """Whether a memory of this owner is in the scope.
-
-        As mem0's filter has it: each named id must match, a list by any of its members. Spaces around an id are
-        nothing, and a whole number is its text: mem0 2.x trims and turns into text what it is asked for, so that it
-        never reaches what mem0 1.x stored otherwise.
-        """
-        return all(
-            _matches(mine, wanted)
-            for mine, wanted in zip(owner, self.owner, strict=True)
-            if wanted is not None
-        )
-
-    def as_asked(self, owner: Owner) -> bool:
-        """Whether the ids are stored just as they are named."""
-        return all(
-            mine == wanted for mine, wanted in zip(owner, self.owner, strict=True) if wanted is not None
-        )
-
-    def covers_messages(self, session: str) -> bool:
-        """Whether a session scope of the `messages` table is in the scope: `agent_id=…&run_id=…&user_id=…`, with
-        `%`, `&` and `=` in a value escaped since mem0 2.0.18."""
-        return all(
-            any(re.search(_part(key, spelled), session) for spelled in {value, _escaped(value)})
-            for key, value in self.named
-        )
-
-
-def _matches(stored: Any, wanted: str) -> bool:
-    if isinstance(stored, (list, tuple)):
-        return any(_matches(one, wanted) for one in stored)
-    if isinstance(stored, bool) or not isinstance(stored, (str, int)):
-        return False
-    if isinstance(stored, int) and stored.bit_length() > 128:
-        return False
-    return str(stored).strip() == wanted.strip()
-
-
-def _escaped(value: str) -> str:
-    return value.replace("%", "%25").replace("&", "%26").replace("=", "%3D")
-
-
-def _part(key: str, value: str) -> str:
-    return rf"(?:^|&){key}=\s*{re.escape(value.strip())}\s*(?=$|&(?:agent_id|run_id|user_id)=)"
-
-
-def scope_of(user: str | None, agent: str | None, run: str | None) -> Scope | None:
-    """What was asked for; None where nothing was. Raises UsageProblem for `*` and for what is empty or blank."""
-    for flag, value in (("--user", user), ("--agent", agent), ("--run", run)):
-        if value is None:
-            continue
-        if not value.strip():
-            raise UsageProblem(f"{flag}: is empty")
-        if value.strip() == "*":
-            raise UsageProblem(f"{flag} *: is everybody to mem0 1.0.8 to 2.2.1, and is not deleted so")
-    return Scope(user, agent, run) if (user, agent, run) != (None, None, None) else None
 
 
 @dataclass(frozen=True)
@@ -123,9 +36,12 @@ class HeldBy:
 
 @dataclass(frozen=True)
 class ErasePlan:
-    """What a deletion would do. `ids` are the memories to delete, as Qdrant names them; `ever` are all that the scope
-    is known to have had. `entities` maps each entity that loses links to the memories that it loses, and
-    `entities_deleted` are those that link nothing else."""
+    """What a deletion would do.
+
+    `ids` are the memories to delete, as Qdrant names them, `owners` whose each is; `ever` are all that the scope is
+    known to have had. `entities` maps each entity that loses links to the memories that it loses, and
+    `entities_deleted` are those that link nothing else.
+    """
 
     install: Install
     scope: Scope | None
@@ -134,6 +50,7 @@ class ErasePlan:
     entities: Mapping[PointId, tuple[str, ...]]
     entities_deleted: frozenset[PointId]
     left: Left
+    owners: Mapping[str, Owner]
     mem0: str
     interpreter: str
     how_found: str

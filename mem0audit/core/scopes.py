@@ -50,6 +50,12 @@ class Scope:
             if wanted is not None
         )
 
+    def as_asked(self, owner: Owner) -> bool:
+        """Whether the ids are stored just as they are named."""
+        return all(
+            mine == wanted for mine, wanted in zip(owner, self.owner, strict=True) if wanted is not None
+        )
+
     def covers_messages(self, session: str) -> bool:
         """Whether a session scope of the `messages` table is in the scope: `agent_id=…&run_id=…&user_id=…`, with
         `%`, `&` and `=` in a value escaped since mem0 2.0.18."""

@@ -25,12 +25,11 @@ from mem0audit.core.erase import (
     HeldBy,
     Intent,
     Left,
-    Scope,
     intent_text,
     parse_intent,
 )
 from mem0audit.core.erasures import Erasure, make_erasure
-from mem0audit.core.errors import CouldNotRead, Failed, Mem0auditError, Refused
+from mem0audit.core.errors import CouldNotRead, Failed, Mem0auditError, Refused, UsageProblem
 from mem0audit.core.model import (
     CollectionInfo,
     HistoryRow,
@@ -40,8 +39,9 @@ from mem0audit.core.model import (
     PointId,
     VectorFacts,
 )
-from mem0audit.core.points import EntityRecord, keep_entity, text_digest
+from mem0audit.core.points import EntityRecord, Owner, keep_entity, text_digest
 from mem0audit.core.reading import TELEMETRY_COLLECTIONS
+from mem0audit.core.scopes import Scope
 from mem0audit.core.times import shown
 from mem0audit.core.words import shell_word
 from mem0audit.install.candidates import find_candidates
@@ -87,8 +87,8 @@ def plan_erase(
     Reads everything, changes nothing. Raises Refused while a process has the install open, where no mem0 may change
     it, where a restore or another deletion was cut off here, where no ledger can be kept (it holds the record), and
     where another store of this machine has memories of the scope too (with `only_this_store` none is looked at).
-    CouldNotRead where there is nothing of it. `door` is where the caller has the install open itself (see
-    `erase_inside`).
+    CouldNotRead where there is nothing of it, UsageProblem where nothing is named and nothing was cut off. `door` is
+    for a caller that has the install open itself (`erase_inside`).
     """
     say = progress or no_progress
     if install.vectors is None:
@@ -114,7 +114,10 @@ def plan_erase(
     if intent is not None:
         scope, wanted = _same(intent, scope, wanted)
     elif scope is None and not wanted:
-        raise CouldNotRead("no deletion was cut off here", "say whose: --user, --agent, --run or --memory")
+        raise UsageProblem(
+            "whose memories? No deletion was cut off here that would be finished",
+            "name --user, --agent or --run, or single ones with --memory",
+        )
     door = door or find_door(install, host)
     here = replace(install, collection=Origin(door.collection, install.collection.decided_by))
     store = EmbeddedStore(door.vectors)
@@ -161,6 +164,7 @@ def plan_erase(
         entities=entities,
         entities_deleted=gone,
         left=left,
+        owners={str(i): owner for i, owner in memories.mine.items()},
         mem0=door.mem0,
         interpreter=door.interpreter,
         how_found=door.source,
@@ -233,6 +237,10 @@ def _same(
 # --- Reading ---------------------------------------------------------------------------------------
 
 
+_Point = tuple[bool, "bytes | None", Owner]
+"""Of one point: whether it is to go, a digest of its text, whose it is."""
+
+
 class _Memories:
     """Takes every point of the memories' collection (a `model.KeepPoint`) and keeps which are to go.
 
@@ -243,14 +251,14 @@ class _Memories:
         self.scope = scope
         self.ids = ids
         self.live: set[str] = set()
-        self.mine: dict[PointId, None] = {}
+        self.mine: dict[PointId, Owner] = {}
         self.otherwise = 0
         self._texts: set[bytes] = set()
         self._others: list[bytes] = []
 
     def __call__(
         self, _row: int, point_id: PointId, payload: Mapping[str, Any], _vector: VectorFacts
-    ) -> tuple[bool, bytes | None]:
+    ) -> _Point:
         owner = (payload.get("user_id"), payload.get("agent_id"), payload.get("run_id"))
         text = payload.get("data")
         digest = (
@@ -259,14 +267,14 @@ class _Memories:
         in_scope = self.scope is not None and self.scope.covers(owner)
         if in_scope and self.scope is not None and not self.scope.as_asked(owner):
             self.otherwise += 1
-        return in_scope or str(point_id) in self.ids, digest
+        return in_scope or str(point_id) in self.ids, digest, owner
 
-    def take(self, rows: Mapping[PointId, tuple[bool, bytes | None]]) -> None:
+    def take(self, rows: Mapping[PointId, _Point]) -> None:
         """The points as they were read, each once."""
-        for point_id, (is_mine, digest) in rows.items():
+        for point_id, (is_mine, digest, owner) in rows.items():
             self.live.add(str(point_id))
             if is_mine:
-                self.mine[point_id] = None
+                self.mine[point_id] = owner
             if digest is not None:
                 if is_mine:
                     self._texts.add(digest)
@@ -388,7 +396,7 @@ def _held(
         read = store.points(info, memories)
         if read.file.problem is not None:
             raise CouldNotRead(read.file.problem.detail)
-        count += sum(is_mine for is_mine, _ in read.rows.values())
+        count += sum(is_mine for is_mine, _, _ in read.rows.values())
     return count
 
 
@@ -507,6 +515,7 @@ def _begin(plan: ErasePlan, book: Ledger, at: float) -> Intent:
         entities={**entities, **begun.entities},
     )
     try:
+        book.note_owners(plan.owners, at)  # whose the rows of the log are that stay
         book.begin_erasure(_erasure(intent, at), intent_text(intent))
     except CannotUse as error:
         raise Failed(f"the ledger {book.path} {error.why}; nothing was deleted") from None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
-from mem0audit.core.erase import Erased, ErasePlan, HeldBy, Left, Scope
+from mem0audit.core.erase import Erased, ErasePlan, HeldBy, Left
+from mem0audit.core.scopes import Scope
 from mem0audit.core.times import shown
 from mem0audit.report.escape import escape
 from mem0audit.report.json import dump, install, not_checked
@@ -137,12 +139,6 @@ def erased_text(done: Erased, screen: Screen, receipt: str | None = None) -> str
         lines += screen.wrap(
             "What was deleted may still lie in free pages of the files: it was not overwritten.", hanging=3
         )
-    left = [one for one in (_leaves(done.left),) if one]
-    left += [
-        f"{plural(len(done.snapshots), 'snapshot')}: {', '.join(one.path for one in done.snapshots)}"
-    ] * bool(done.snapshots)
-    if left:
-        lines += screen.wrap(f"Still readable: {'; '.join(left)}.", hanging=3)
     lines += _said(done.warnings, screen)
     lines += screen.wrap(
         f"On record, so that no restore brings it back: {', '.join((done.ledger, *done.recorded))}", hanging=3
@@ -183,8 +179,8 @@ def erase_plan_json(plan: ErasePlan) -> str:
     )
 
 
-def erased_json(done: Erased) -> str:
-    """What a deletion did."""
+def erased_json(done: Erased, residue: str | None = None) -> str:
+    """What a deletion did; `residue` is the report on what can still be read, as `residue --format json` has it."""
     return dump(
         "delete",
         {
@@ -205,6 +201,7 @@ def erased_json(done: Erased) -> str:
             "records": [done.ledger, *done.recorded],
             "warnings": list(done.warnings),
             "seconds": round(done.seconds, 3),
+            "residue": None if residue is None else json.loads(residue),
         },
     )
 

@@ -40,11 +40,12 @@ def delete(home: Path, store: StoreCopy, *more: str) -> Ran:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (("--user", "*"), "is everybody to mem0"),
+        (("--user", "*"), "is nobody's id"),
         (("--user", " "), "--user: is empty"),
         (("--agent", ""), "--agent: is empty"),
         (("--user", "alice", "--memory", "x"), "names memories by themselves"),
         (("--memory", "*"), "is no id"),
+        ((), "whose memories?"),
     ],
 )
 def test_what_cannot_be_meant(tmp_path: Path, store: StoreCopy, given: tuple[str, ...], says: str) -> None:
@@ -100,6 +101,7 @@ def test_typed_and_done(tmp_path: Path, store: StoreCopy) -> None:
     said = check(out.decode(), "delete")
     assert said["removed"] == {"memories": 8, "entities": 3, "links": 0}
     assert said["left"] == {"history_rows": 17, "messages": 2}
+    assert {one["kind"]: one["count"] for one in said["residue"]["rows"]}["history"] == 17
     assert "Type carol to go on" in err.decode()
     assert not [secret for secret in SECRETS if secret in out.decode() + err.decode()]
     receipt = json.loads((tmp_path / "receipt.json").read_text())

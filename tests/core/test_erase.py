@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from mem0audit.core.erase import Intent, Left, Scope, intent_text, parse_intent, scope_of
+from mem0audit.core.erase import Intent, Left, intent_text, parse_intent
 from mem0audit.core.erasures import joined, make_erasure
 from mem0audit.core.errors import UsageProblem
+from mem0audit.core.scopes import Scope, scope_of
 
 
 @pytest.mark.parametrize("value", ["", " ", "\t\n", "*", " * "])

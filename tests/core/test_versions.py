@@ -241,3 +241,27 @@ def test_a_key_of_the_future_is_refused_by_what_was_measured() -> None:
 def test_clients_that_ignore_unknown_keys_are_not_judged() -> None:
     assert versions.can_read("1.3.1", {"vectors.datatype"}) is None
     assert versions.can_read("1.3.2", {"vectors.datatype"}) is False
+
+
+@pytest.mark.parametrize(
+    ("mem0", "may"),
+    [("1.0.7", False), ("1.0.8", True), ("2.2.1", True), ("2.2.99", True), ("2.3.0", False), (None, None)],
+)
+def test_under_which_mem0_memories_are_changed(mem0: str | None, may: bool | None) -> None:
+    assert versions.changes_are_tried(mem0) is may
+
+
+def test_what_a_client_writes_is_its_own_format_and_may_lock_out_older_ones(tmp_path: Path) -> None:
+    """A collection of the installed client, mem0's own, against the table."""
+    from mem0audit.stores.embedded import EmbeddedStore
+
+    with MemoryBuilder(tmp_path) as agent:
+        agent.add("one", user_id="alice")
+    (info,) = EmbeddedStore(str(agent.vectors)).layout().collections
+    assert versions.is_format_of("1.20.0", info.config_keys)
+    assert not versions.is_format_of("1.19.1", info.config_keys)
+    assert versions.locks_out("1.20.0", "1.19.1") is True
+    assert versions.locks_out("1.19.1", "1.20.0") is False
+    assert versions.locks_out("1.17.1", "1.16.2") is False
+    assert versions.locks_out("1.20.0", None) is None
+    assert versions.pins_its_keys("1.20.0") and not versions.pins_its_keys("1.19.1")

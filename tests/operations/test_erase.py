@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from mem0audit.core.erase import ErasePlan, Scope
+from mem0audit.core.erase import ErasePlan
 from mem0audit.core.erasures import is_covered
-from mem0audit.core.errors import CouldNotRead, Refused
+from mem0audit.core.errors import CouldNotRead, Refused, UsageProblem
 from mem0audit.core.model import Install, Origin
+from mem0audit.core.scopes import Scope
 from mem0audit.install.host import this_host
 from mem0audit.operations.audit import audit
 from mem0audit.operations.erase import apply_erase, plan_erase
@@ -133,7 +134,7 @@ def test_killed_at_every_stage_and_then_finished(store: StoreCopy, tmp_path: Pat
     assert not [word for word in ("carol", "SECRET", *carols) if word in receipt]
     assert (tmp_path / "receipt.json").stat().st_mode & 0o777 == 0o600
     # nothing is left to be finished; nothing of carol's is new to the audit; the seal knows of it
-    with pytest.raises(CouldNotRead, match="no deletion was cut off"):
+    with pytest.raises(UsageProblem, match="No deletion was cut off"):
         plan_of(store, None)
     codes = {finding.code for finding in audit(install, host).findings}
     assert not codes & {"D301", "D302", "D303", "D310", "D311", "E501", "E502", "H408"}
