@@ -103,7 +103,7 @@ def plan_relocate(
     With `with_history` the log goes to `history.db` beside that folder. Changes nothing. Raises Refused where the place
     is unsafe, is not empty or has no room, CouldNotRead where a store is not there and no pair was taken before.
     """
-    only_linux()
+    only_linux("stores are moved")
     if install.vectors is None:
         what = "a Qdrant server" if install.provider == "qdrant" else install.provider
         raise Refused(f"the vector store is {what}: this version moves embedded Qdrant folders only")
@@ -335,6 +335,7 @@ def _warnings(plan: RelocatePlan, log: Place, place: Place) -> tuple[str, ...]:
             said.append(f"The log {log.path} lies where systemd-tmpfiles cleans up: add --with-history.")
         elif log.container_layer:
             said.append(f"The log {log.path} lies in the container's own layer: add --with-history.")
+    said += _not_for_its_owner(plan)
     if place.network:
         said.append(
             f"{plan.to} lies on a network filesystem ({place.filesystem}), where SQLite's locks may fail."
@@ -345,6 +346,32 @@ def _warnings(plan: RelocatePlan, log: Place, place: Place) -> tuple[str, ...]:
             "true: set that with the new path, before it starts."
         )
     return tuple(said)
+
+
+def _not_for_its_owner(plan: RelocatePlan) -> list[str]:
+    """Folders on the way that the owner of the stores cannot enter, or not write the log's journals in."""
+    assert plan.seen.vectors is not None
+    owner = exchange.owner_of(Path(plan.seen.vectors.value))
+    if owner is None or owner[0] == 0:
+        return []
+    closed = [str(f) for f in Path(plan.where.vectors).parents if f.is_dir() and not _may(f, owner, 0o1)]
+    if closed:
+        return [
+            f"Whose store it is (uid {owner[0]}) may not enter {closed[0]}: the agent could not open it there."
+        ]
+    folder = Path(plan.where.vectors).parent
+    if plan.where.history is not None and folder.is_dir() and not _may(folder, owner, 0o3):
+        return [
+            f"Whose log it is (uid {owner[0]}) may not write in {folder}, where SQLite makes its journals."
+        ]
+    return []
+
+
+def _may(folder: Path, owner: tuple[int, int], bits: int) -> bool:
+    """Whether an account and its group may do this with a folder, by its mode."""
+    found = folder.stat()
+    shift = 6 if found.st_uid == owner[0] else 3 if found.st_gid == owner[1] else 0
+    return (found.st_mode >> shift) & bits == bits
 
 
 # --- Apply --------------------------------------------------------------------------------------------------
@@ -400,6 +427,7 @@ def _take_pair(plan: RelocatePlan, host: Host, say: Progress, now: Callable[[], 
     seen = plan.seen
     assert seen.vectors is not None
     try:
+        exchange.make_parents(folder.parent, exchange.owner_of(Path(seen.vectors.value)) or (0, 0))
         with files.snapshot_folder(folder):
             files.keep_beside_snapshots(folder, OWNERS, _owners_text(seen))
     except OSError as error:
@@ -427,7 +455,7 @@ def _take_pair(plan: RelocatePlan, host: Host, say: Progress, now: Callable[[], 
         pair=taken.path,
         holders=plan.holders,
         since=came,
-        warnings=plan.warnings,
+        warnings=plan.warnings + taken.notes,
     )
 
 
@@ -648,9 +676,8 @@ def _copy_and_name(
         wrong = differs(before[0], staged_log, vectors.staged, say)
         if wrong:
             raise Failed(f"the copies are not what was copied ({wrong}); nothing was changed")
-        refuse_holders(
-            [plan.seen.history.value, plan.seen.vectors.value], host
-        )  # again: copying took its time
+        refuse_holders([plan.seen.history.value, plan.seen.vectors.value], host)  # copying took its time
+        lost = _lost(plan, before[1], log_path) if plan.way == "publish" else None
         with ExitStack() as held:
             _unchanged(halves, sums, held)
             target = Path(plan.where.vectors)
@@ -662,7 +689,6 @@ def _copy_and_name(
                 exchange.forward(intent.pieces)
             except OSError as error:
                 take_back(intent, error)
-        lost = _lost(plan, before[1], log_path) if plan.way == "publish" else None
         done = finish(intent, host, say, ledger=plan.ledger)
         return replace(done, since=came, lost=lost), intent
     except exchange.InUse as problem:
