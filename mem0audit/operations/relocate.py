@@ -59,7 +59,6 @@ from mem0audit.operations.moves import (
     cut_off,
     finish,
     install_at,
-    old_sums,
     settle,
     take_back,
     write_intent,
@@ -170,7 +169,14 @@ def _real(to: str, host: Host) -> str:
 
 
 def _newest_pair(folder: str, install: Install) -> str | None:
-    """The newest snapshot of this install that an earlier run took before the stop; None where there is none."""
+    """The newest snapshot of this install that an earlier run took before the stop; None where there is none, or
+    another user could have put it there."""
+    try:
+        there = os.lstat(folder)
+        if not stat.S_ISDIR(there.st_mode) or there.st_mode & 0o022 or there.st_uid not in (0, os.geteuid()):
+            return None
+    except OSError:
+        return None
     try:
         listed = list_snapshots(folder)
     except CouldNotRead:
@@ -827,19 +833,22 @@ def _wal_files(plan: RelocatePlan) -> frozenset[str]:
 
 
 def _unchanged(halves: Sequence[_Half], sums: Mapping[Half, Mapping[str, str]], held: ExitStack) -> None:
-    """Refuses where somebody wrote to an old store while it was copied. The old log is locked from here on, so that
-    nobody does until it has its dated name. Raises Refused, InUse, OSError."""
+    """Refuses where somebody wrote to an old store while it was copied. Every old database is locked from here on, so
+    that nobody does until it has its dated name. Raises Refused, InUse, OSError."""
     for one in halves:
         if one.old is None:
             continue
-        if one.half == "history":
-            descriptor = held.enter_context(exchange.database_locked(Path(one.old)))
-            journal = any(os.path.lexists(one.old + side) for side in exchange.SIDES)
-            same = not journal and {"": exchange.sum_of_open(descriptor)} == dict(sums[one.half])
-        else:
-            whole = core.pieces_of("vectors", one.old, "", None, {})
-            same = old_sums(whole, one.old) == dict(sums[one.half])
-        if not same:
+        found = {}
+        for path in _paths(one):
+            file = Path(one.old, path) if path else Path(one.old)
+            if file.suffix in (".sqlite", ".db"):
+                # Summed through the descriptor that has the lock: closing another one would let it go.
+                found[path] = exchange.sum_of_open(held.enter_context(exchange.database_locked(file)))
+                if any(os.path.lexists(f"{file}{side}") for side in exchange.SIDES):
+                    found[path] = "has a journal"
+            else:
+                found[path] = exchange.sums_of(file)[""]
+        if found != dict(sums[one.half]):
             raise Refused(
                 f"{one.old} was written to while it was copied, by somebody who takes no lock of Qdrant's; nothing was "
                 "changed",
