@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +148,14 @@ def moved(old: Install, new: Install, host: Host, *, wanted: bool = True) -> str
         except CannotUse as error:
             return error.why
     return None
+
+
+def forget_folder(install: Install, folder: str, host: Host, *, wanted: bool = True) -> None:
+    """A folder of snapshots is gone for good: no snapshot is looked for there any more, nor one taken by advice."""
+    with opened(install, host, wanted=wanted) as book:
+        if book is not None and not isinstance(book, NotChecked):
+            with suppress(CannotUse):  # then it is looked in, and holds none
+                book.forget_folder(folder)
 
 
 def unusable(path: str | Path, error: CannotUse) -> NotChecked:

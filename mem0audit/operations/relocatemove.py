@@ -131,11 +131,11 @@ def move(plan: RelocatePlan, host: Host, say: Progress, now: Callable[[], float]
         try:
             settled, finished = settle(staging, there, host, say, ledger=plan.ledger)
             if finished is not None:
-                return cleared(replace(finished, settled=settled, resumed=True), plan)
+                return cleared(replace(finished, settled=settled, resumed=True), plan, host)
             halves = halves or _halves(plan, host)
             check_free(plan.to, plan.where, plan.seen)
             done, intent = _copy_and_name(plan, halves, owners, host, say, now, stack)
-            return cleared(replace(done, settled=settled), plan)
+            return cleared(replace(done, settled=settled), plan, host)
         except BaseException as error:
             if intent is None and exchange.identity_of(staging / core.INTENT) is None:
                 with suppress(OSError):

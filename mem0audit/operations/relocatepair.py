@@ -29,7 +29,9 @@ from mem0audit.core.words import shell_word
 from mem0audit.install.host import Host
 from mem0audit.operations.copied import agent_of, install_of
 from mem0audit.operations.interrupted import words
+from mem0audit.operations.ledger import forget_folder
 from mem0audit.operations.look import Progress, look_at_copy
+from mem0audit.operations.moves import install_at
 from mem0audit.operations.snapshot import create, plan_create
 from mem0audit.operations.verify import list_snapshots, verify
 from mem0audit.stores import exchange, files, snapshots
@@ -171,7 +173,7 @@ def wal_files(plan: RelocatePlan) -> frozenset[str]:
     return frozenset("" if p == snapshot_core.HISTORY else p.partition("/")[2] for p in wal)
 
 
-def cleared(done: Relocated, plan: RelocatePlan) -> Relocated:
+def cleared(done: Relocated, plan: RelocatePlan, host: Host) -> Relocated:
     """The pair goes when the stores themselves were moved, unless it has memories that they lack; a pair that was
     published stays, as a snapshot."""
     if plan.pair is None or done.state == "published" or (done.since is not None and done.since.vanished):
@@ -185,4 +187,7 @@ def cleared(done: Relocated, plan: RelocatePlan) -> Relocated:
         return replace(done, pair=plan.pair)
     with suppress(OSError):
         files.remove_snapshot_folder(folder, (OWNERS, RECORD, MARKS))
+    if not folder.exists():
+        new = install_at(done.manifest, done.history, done.vectors)
+        forget_folder(new, os.path.realpath(folder), host, wanted=plan.ledger)
     return done

@@ -131,9 +131,14 @@ def test_the_ledger_comes_along(durable: Path, own_home: Path) -> None:
     world = World(durable, with_history=False)
     host = this_host()
     assert audit(installed(world.store), host, ledger=True, seal=True).seal is not None
+    with agent(world.store):
+        assert world.move(ledger=True).state == "waiting"
+    with opened(installed(world.store), host) as book:
+        assert book.folders() == (world.plan_of_places().pair,)  # type: ignore[union-attr]
     world.move(ledger=True)
     with opened(installed(world.new), host) as book:
         assert [seal.kind for seal in book.seals()] == ["seal", "relocate"]  # type: ignore[union-attr]
+        assert book.folders() == ()  # type: ignore[union-attr]
     found = audit(installed(world.new), host, ledger=True)
     assert not {f.code for f in found.findings} & {"D310", "D311", "H408"}
     assert {"D310", "D311", "H408"} <= set(found.checked)
