@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,6 +26,7 @@ from mem0audit.cli.progress import progress
 from mem0audit.core.errors import UsageProblem
 
 if TYPE_CHECKING:
+    from mem0audit.core.agentconfig import AfterMove
     from mem0audit.core.relocate import Relocated, RelocatePlan
     from mem0audit.install.host import Host
 
@@ -44,6 +46,13 @@ def _relocate(
     ] = False,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait until the agent is stopped, and go on then.")
+    ] = False,
+    update_config: Annotated[
+        bool,
+        typer.Option("--update-config", help="Change the agent's configuration file too; the old one stays."),
+    ] = False,
+    leave_link: Annotated[
+        bool, typer.Option("--leave-link", help="Leave links at the old places (mem0 1.0.8 and later).")
     ] = False,
     discard_replaced: Annotated[
         bool, typer.Option("--discard-replaced", help="Remove for good what moves put aside.")
@@ -71,8 +80,8 @@ def _relocate(
     named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python)
     as_json = format_ is Format.JSON
     if discard_replaced:
-        if to is not None or with_history or wait:
-            raise UsageProblem("--discard-replaced takes no --to, --with-history or --wait")
+        if to is not None or with_history or wait or update_config or leave_link:
+            raise UsageProblem("--discard-replaced takes no --to, and nothing that goes with it")
         return _discard(named, dry_run=dry_run, yes=yes, as_json=as_json)
     if not to or "\0" in to:
         raise UsageProblem(
@@ -81,22 +90,37 @@ def _relocate(
         )
     install, host = named.find()
     target = os.path.normpath(os.path.join(host.cwd, to))  # noqa: PTH118
+    from mem0audit.operations.aftermove import plan_after
     from mem0audit.operations.relocate import plan_relocate
     from mem0audit.report import relocate as report
 
     plan = plan_relocate(install, host, target, with_history=with_history, ledger=not no_ledger)
+    asked = (("--update-config", update_config), ("--leave-link", leave_link))
+    plan = replace(plan, more=tuple(flag for flag, given in asked if given))
+    after = plan_after(plan, host, update_config=update_config, leave_links=leave_link)
     words = named.words()
     if dry_run:
-        write(report.plan_json(plan) if as_json else report.plan_text(plan, screen(words), to_do_it=True))
+        if as_json:
+            write(report.plan_json(plan, after))
+        else:
+            write(
+                report.plan_after_text(after, screen(words))
+                + report.plan_text(plan, screen(words), to_do_it=True)
+            )
         return exits.OK
     if not yes and (wait or plan.way != "pair"):  # the pair alone changes nothing that is there
-        for line in report.plan_text(plan, screen(words)).splitlines():
+        text = report.plan_text(plan, screen(words)) + report.plan_after_text(after, screen(words))
+        for line in text.splitlines():
             say(line)
         confirm(report.question(plan))
-    return _go(plan, host, words, wait=wait, as_json=as_json)
+    return _go(plan, after, host, words, wait=wait, as_json=as_json)
 
 
-def _go(plan: RelocatePlan, host: Host, words: tuple[str, ...], *, wait: bool, as_json: bool) -> int:
+def _go(
+    plan: RelocatePlan, after: AfterMove, host: Host, words: tuple[str, ...], *, wait: bool, as_json: bool
+) -> int:
+    from mem0audit.core.agentconfig import DoneAfter
+    from mem0audit.operations.aftermove import apply_after
     from mem0audit.operations.relocate import apply_relocate
     from mem0audit.report import relocate as report
 
@@ -106,15 +130,16 @@ def _go(plan: RelocatePlan, host: Host, words: tuple[str, ...], *, wait: bool, a
 
     with progress() as bar:
         done = apply_relocate(plan, host, wait=tell if wait else None, progress=bar)
+    waiting = done.state == "waiting"
+    did = DoneAfter() if waiting else apply_after(after, plan, done, host)
     if as_json:
-        write(report.relocated_json(done))
-    elif done.state == "waiting":
+        write(report.relocated_json(done, after, did))
+    elif waiting:
         write(report.waiting_text(done, plan, screen(words), waits=False))
     else:
         write(report.relocated_text(done, plan, screen(words)))
-        # what the agent's configuration must say from now on
-        write(report.new_paths_text(done, screen(words)))
-    return exits.REFUSED if done.state == "waiting" else exits.OK
+        write(report.after_text(done, after, did, screen(words)))
+    return exits.REFUSED if waiting else exits.FAILED if did.problems else exits.OK
 
 
 def _discard(named: Named, *, dry_run: bool, yes: bool, as_json: bool) -> int:

@@ -273,6 +273,8 @@ class RelocatePlan:
     moved: bool = False
     """All is at the new place: only what a run that was cut off at its very end left is to be cleared away."""
     ledger: bool = True
+    more: tuple[str, ...] = ()
+    """What else was asked for, as flags: a command that is printed has them too."""
 
 
 @dataclass(frozen=True)

@@ -161,7 +161,7 @@ def since_pair(pair: str, reading: Reading, say: Progress) -> Since | None:
 
 def memories_of(reading: Reading) -> dict[str, tuple[object, ...]]:
     """Every memory of a reading by its id: text digest, owner, expiry."""
-    return {i: (one.text, one.owner, one.expires) for c in reading.memories for i, one in c.real()}
+    return {i: (one.text, one.owner, one.expires) for c in reading.memories for i, one in c.by_id.items()}
 
 
 def wal_files(plan: RelocatePlan) -> frozenset[str]:

@@ -225,12 +225,13 @@ def check_owners(targets: Sequence[Target]) -> None:
         owner = exchange.owner_of(Path(target.real))
         if uid and owner is not None and owner[0] != uid:
             raise Refused(
-                f"{target.path} belongs to {_account(owner[0])}, and owners are kept",
+                f"{target.path} belongs to {account(owner[0])}, and owners are kept",
                 "run it as that user, or with sudo",
             )
 
 
-def _account(uid: int) -> str:
+def account(uid: int) -> str:
+    """A user's name, or its number where it has none."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 from mem0audit.core.advice import stop_command
+from mem0audit.core.agentconfig import AfterMove, DoneAfter
 from mem0audit.core.model import Holder
 from mem0audit.core.relocate import CutOff, Relocated, RelocatePlan
 from mem0audit.core.restore import DiscardPlan
-from mem0audit.report.escape import escape, shell_word
+from mem0audit.report.agentconfig import (
+    advice_json,
+    config_lines,
+    link_json,
+    link_lines,
+    update_lines,
+    updated_json,
+    updated_lines,
+)
+from mem0audit.report.escape import escape
 from mem0audit.report.json import dump, holder, install
 from mem0audit.report.restore import discard_json, discarded_text
 from mem0audit.report.screen import Screen, table
@@ -145,27 +156,39 @@ def relocated_text(done: Relocated, plan: RelocatePlan, screen: Screen) -> str:
     return "\n".join(lines) + "\n"
 
 
-def new_paths_text(done: Relocated, screen: Screen) -> str:
-    """What the agent must be told before it starts, and the lines to go on with."""
-    flags = ["--history", done.history, "--qdrant-path", done.vectors]
-    words = " ".join(map(shell_word, flags))
-    rows = [["vector_store.config.path", escape(done.vectors)], ["vector_store.config.on_disk", "true"]]
-    if done.history_moved:
-        rows.append(["history_db_path", escape(done.history)])
-    lines = screen.wrap("Before the agent starts, in what it gives to Memory.from_config:")
-    lines += table(rows, indent=1)
-    lines += screen.wrap(
-        "on_disk keeps mem0 1.0.7 and older from deleting that folder; newer ones do not mind it."
-    )
-    lines.append(f"Look at it, then start the agent:   {screen.program} audit {words}")
+def plan_after_text(after: AfterMove, screen: Screen) -> str:
+    """What would come after the move, where more than words was asked for."""
+    lines = update_lines(after.advice, screen) if after.update else []
+    for link in after.links:
+        lines += screen.wrap(f"Afterwards a link at {link.path} would lead to {link.target}.")
+    return "\n".join([*lines, ""]) if lines else ""
+
+
+def after_text(done: Relocated, after: AfterMove, did: DoneAfter, screen: Screen) -> str:
+    """What the agent must be told before it starts or was told already, and the lines to go on with."""
+    lines = updated_lines(did.updated, screen)
+    for link in did.linked:
+        lines += link_lines(link, screen)
+    for problem in did.problems:
+        lines += [screen.alarm(line) for line in screen.wrap(problem, hanging=2)]
+    if not did.updated:
+        lines += config_lines(after.advice, screen)
+    words = "" if did.updated else shlex.join(["--history", done.history, "--qdrant-path", done.vectors])
+
+    def command(*name: str) -> str:
+        return f"{screen.program} {' '.join(name)} {words}" if words else screen.command(" ".join(name))
+
+    lines.append(f"Look at it, then start the agent:   {command('audit')}")
+    lines.append(f"Then see where it works:   {command('status')}")
     if done.replaced:
-        lines.append(f"When all is well:   {screen.program} relocate --discard-replaced {words}")
+        lines.append(f"When all is well:   {command('relocate', '--discard-replaced')}")
     return "\n".join(lines) + "\n"
 
 
 def _again(plan: RelocatePlan, screen: Screen) -> str:
     more = ["--with-history"] if plan.with_history else []
     more += [] if plan.ledger else ["--no-ledger"]
+    more += plan.more
     return screen.command("relocate", "--to", plan.to, *more)
 
 
@@ -229,7 +252,7 @@ def discard_plan_text(plan: DiscardPlan, screen: Screen) -> str:
 # --- For machines ---------------------------------------------------------------------------------
 
 
-def plan_json(plan: RelocatePlan) -> str:
+def plan_json(plan: RelocatePlan, after: AfterMove) -> str:
     """What a move would do next."""
     return dump(
         "relocate-plan",
@@ -249,11 +272,14 @@ def plan_json(plan: RelocatePlan) -> str:
             "unseen": plan.unseen,
             "warnings": list(plan.warnings),
             "cut_off": _cut_off_json(plan.cut_off),
+            "configuration": advice_json(after.advice),
+            "update_config": after.update,
+            "links": [link_json(link) for link in after.links],
         },
     )
 
 
-def relocated_json(done: Relocated) -> str:
+def relocated_json(done: Relocated, after: AfterMove, did: DoneAfter) -> str:
     """What a move did."""
     came, lost = done.since, done.lost
     return dump(
@@ -290,6 +316,10 @@ def relocated_json(done: Relocated) -> str:
             "cut_off": _cut_off_json(done.settled),
             "resumed": done.resumed,
             "seconds": round(done.seconds, 3),
+            "configuration": advice_json(after.advice),
+            "updated": updated_json(did.updated),
+            "links": [link_json(link) for link in did.linked],
+            "problems": list(did.problems),
         },
     )
 

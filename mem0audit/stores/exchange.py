@@ -13,7 +13,7 @@ import shutil
 import sqlite3
 import stat
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
@@ -569,3 +569,96 @@ def remove_record(path: Path) -> None:
 def same_sums(path: Path, sums: Mapping[str, str]) -> bool:
     """Whether a file or tree holds just the bytes that were staged. Raises OSError."""
     return sums_of(path) == dict(sums)
+
+
+# --- A configuration file ----------------------------------------------------------------------------
+
+
+class NotTheSame(Exception):
+    """A file does not hold what it held when it was looked at."""
+
+
+def replace_file(target: Path, was: bytes, data: bytes, backup: Path | None) -> None:
+    """Gives a small file (links followed already) new bytes, by one rename: it is as it was or all new. Owner, mode and
+    attributes stay; where `backup` is a path, the old bytes are kept there with the same.
+
+    Raises NotTheSame where the file does not hold `was` any more, OSError; then it is as it was.
+    """
+    reading = os.open(target, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        found = os.fstat(reading)
+        if os.pread(reading, len(was) + 1, 0) != was:
+            raise NotTheSame
+        if backup is not None:
+            files.step("config.backup")
+            _write_like(backup, was, reading)
+        fresh = target.with_name(f".{target.name[:200]}.mem0audit")
+        fresh.unlink(missing_ok=True)  # what a kill left
+        files.step("config.write")
+        _write_like(fresh, data, reading)
+        try:
+            now = target.lstat()
+            if (now.st_ino, now.st_mtime_ns, now.st_size) != (found.st_ino, found.st_mtime_ns, found.st_size):
+                raise NotTheSame
+            files.step("config.rename")
+            os.rename(fresh, target)  # noqa: PTH104
+        except BaseException:
+            fresh.unlink()
+            raise
+    finally:
+        os.close(reading)
+    files.step("config.folder")
+    _sync(target.parent)
+
+
+def _write_like(path: Path, data: bytes, like: int) -> None:
+    """A new file with the owner, mode and attributes of an open one, on the disk. By its descriptor alone: it may lie
+    in a folder of somebody else's. Raises OSError, and leaves nothing behind."""
+    wanted = os.fstat(like)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            is_now = os.fstat(descriptor)
+            if (is_now.st_uid, is_now.st_gid) != (wanted.st_uid, wanted.st_gid):
+                files.step("config.owner")
+                os.fchown(descriptor, wanted.st_uid, wanted.st_gid)
+            os.fchmod(descriptor, stat.S_IMODE(wanted.st_mode))
+            for name in _names_of_attributes(like):
+                # what the system keeps for itself it sets itself
+                allowed = suppress(OSError) if name.startswith(("security.", "trusted.")) else nullcontext()
+                with allowed:
+                    os.setxattr(descriptor, name, os.getxattr(like, name))
+            files.step("config.fsync")
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except BaseException:
+        path.unlink()
+        raise
+
+
+def _names_of_attributes(descriptor: int) -> list[str]:
+    try:
+        return os.listxattr(descriptor)
+    except OSError as error:
+        if error.errno == errno.EOPNOTSUPP:
+            return []
+        raise
+
+
+# --- A link at the old place --------------------------------------------------------------------------
+
+
+def make_link(path: Path, target: str) -> None:
+    """A symbolic link where nothing is. Made by root, it belongs to the folder's owner: in a sticky folder that all may
+    write to (/tmp) the kernel follows only links of that owner's or one's own. Raises OSError."""
+    files.step("link.create")
+    path.symlink_to(target)
+    if os.geteuid() == 0:
+        owner = path.parent.stat()
+        os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
+    files.step("link.folder")
+    _sync(path.parent)
