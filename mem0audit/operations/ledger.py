@@ -151,6 +151,14 @@ def moved(old: Install, new: Install, host: Host, *, wanted: bool = True) -> str
     return None
 
 
+def forget_folder(install: Install, folder: str, host: Host, *, wanted: bool = True) -> None:
+    """A folder of snapshots is gone for good: no snapshot is looked for there any more, nor one taken by advice."""
+    with opened(install, host, wanted=wanted) as book:
+        if book is not None and not isinstance(book, NotChecked):
+            with suppress(CannotUse):  # then it is looked in, and holds none
+                book.forget_folder(folder)
+
+
 def unusable(path: str | Path, error: CannotUse) -> NotChecked:
     """What is said of a ledger that is there and cannot be used: a damaged one leaves a gap."""
     return _cannot(path, error.why, gap=error.damaged)

@@ -399,6 +399,11 @@ class Ledger:
         with self._writing() as db:
             db.execute("INSERT OR REPLACE INTO folders VALUES (?, ?)", (_text(path), now))
 
+    def forget_folder(self, path: str) -> None:
+        """A folder that held snapshots is gone for good."""
+        with self._writing() as db:
+            db.execute("DELETE FROM folders WHERE path = ?", (_text(path),))
+
     def folders(self) -> tuple[str, ...]:
         """The folders that snapshots went to, the one used last first."""
         rows = self._all("SELECT path FROM folders ORDER BY used_at DESC, path")
