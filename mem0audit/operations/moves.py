@@ -6,6 +6,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from mem0audit.core import relocate as core
@@ -124,8 +125,10 @@ def settle(
                     f"look at {intent.old_vectors}, {intent.vectors} and {folder}, and move away the one that is not",
                 )
             if found.course == "finish":
+                late = [p for p in intent.retired if _old(intent, p) == "changed"]
                 exchange.forward(intent.pieces)
-                return found, finish(intent, host, say, ledger=ledger)
+                done = finish(intent, host, say, ledger=ledger)
+                return found, replace(done, warnings=done.warnings + tuple(map(_written_late, late)))
             if found.course == "back":
                 exchange.back(intent.published)
             exchange.empty_staging([folder])
@@ -137,6 +140,10 @@ def settle(
             f"an earlier move was cut off, and could not be settled: {words(error)}",
             "the same command tries again; keep the agent stopped until then",
         ) from None
+
+
+def _written_late(piece: Piece) -> str:
+    return f"{piece.target} was written to after the move was cut off: that is in {piece.aside} alone."
 
 
 @contextmanager

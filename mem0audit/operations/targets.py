@@ -27,12 +27,10 @@ SLACK_BYTES: Final = 4 << 20
 """What folders, the intent and a filesystem's own rounding take beside the copies."""
 
 
-def only_linux() -> None:
+def only_linux(what: str = "snapshots are restored") -> None:
     """Raises Refused on other systems."""
     if sys.platform != "linux":
-        raise Refused(
-            "snapshots are restored on Linux only: elsewhere it cannot be seen who has a store open"
-        )
+        raise Refused(f"{what} on Linux only: elsewhere it cannot be seen who has a store open")
 
 
 def targets_of(install: Install, snapshot: str | None, host: Host) -> tuple[Target, Target]:
@@ -227,12 +225,13 @@ def check_owners(targets: Sequence[Target]) -> None:
         owner = exchange.owner_of(Path(target.real))
         if uid and owner is not None and owner[0] != uid:
             raise Refused(
-                f"{target.path} belongs to {_account(owner[0])}, and a restore keeps owners",
+                f"{target.path} belongs to {account(owner[0])}, and owners are kept",
                 "run it as that user, or with sudo",
             )
 
 
-def _account(uid: int) -> str:
+def account(uid: int) -> str:
+    """A user's name, or its number where it has none."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

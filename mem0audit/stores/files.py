@@ -34,11 +34,15 @@ def step(name: str) -> None:
 
 
 @contextmanager
-def scratch_folder() -> Iterator[Path]:
-    """A private folder (0700) in the temporary directory, removed at the end with all that is in it."""
+def scratch_folder(owner: int | None = None) -> Iterator[Path]:
+    """A private folder (0700) in the temporary directory, removed at the end with all that is in it.
+
+    It belongs to the user `owner`, where root makes it for one."""
     step("scratch.create")
     folder = Path(tempfile.mkdtemp(prefix="mem0audit-"))
     try:
+        if owner is not None:
+            os.chown(folder, owner, -1)
         yield folder
     finally:
         step("scratch.remove")

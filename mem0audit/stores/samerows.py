@@ -33,14 +33,14 @@ def first_difference(one: Path, other: Path) -> str | None:
 
 def _opened(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
-    connection.text_factory = bytes
+    connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")  # a blob is no text
     connection.execute("PRAGMA trusted_schema = 0")
     return connection
 
 
-def _tables(connection: sqlite3.Connection) -> list[tuple[str, bytes | None]]:
+def _tables(connection: sqlite3.Connection) -> list[tuple[str, str | None]]:
     found = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table' ORDER BY name")
-    return [(name.decode("utf-8", "surrogateescape"), sql) for name, sql in found]
+    return list(found)
 
 
 def _rows(connection: sqlite3.Connection, table: str) -> sqlite3.Cursor:
