@@ -20,12 +20,7 @@ from mem0audit.core import snapshot as snapshot_core
 from mem0audit.core.advice import dies_with_agent
 from mem0audit.core.errors import CouldNotRead, Refused
 from mem0audit.core.model import Agent, Holder, Install, Origin, Place
-from mem0audit.core.relocate import (
-    CutOff,
-    Destination,
-    Relocated,
-    RelocatePlan,
-)
+from mem0audit.core.relocate import CutOff, Destination, Relocated, RelocatePlan
 from mem0audit.core.versions import wipes_folder_at_start
 from mem0audit.core.words import shell_word
 from mem0audit.install.agents import whose_mem0
@@ -34,17 +29,12 @@ from mem0audit.install.places import look_at
 from mem0audit.install.processes import holders
 from mem0audit.operations.ledger import ends_of_log
 from mem0audit.operations.look import Progress, no_progress
-from mem0audit.operations.moves import (
-    cut_off,
-)
+from mem0audit.operations.moves import cut_off
 from mem0audit.operations.otherroots import as_the_agent_sees_it
 from mem0audit.operations.relocatemove import check_free, is_store, looks_moved, move, only_cleared
 from mem0audit.operations.relocatepair import newest_pair, take_pair
 from mem0audit.operations.snapshot import SLACK_BYTES, plan_create
-from mem0audit.operations.targets import (
-    is_mount_point,
-    only_linux,
-)
+from mem0audit.operations.targets import is_mount_point, only_linux
 from mem0audit.operations.verify import verify
 from mem0audit.stores import exchange, files
 

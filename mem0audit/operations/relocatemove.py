@@ -16,13 +16,7 @@ from mem0audit.core import snapshot as snapshot_core
 from mem0audit.core.errors import CouldNotRead, Failed, Refused
 from mem0audit.core.model import Install, Origin
 from mem0audit.core.reading import Reading
-from mem0audit.core.relocate import (
-    Destination,
-    Lost,
-    MoveIntent,
-    Relocated,
-    RelocatePlan,
-)
+from mem0audit.core.relocate import Destination, Lost, MoveIntent, Relocated, RelocatePlan
 from mem0audit.core.restore import Half, Piece
 from mem0audit.core.snapshot import Manifest
 from mem0audit.core.timeline import DELETE
@@ -33,15 +27,7 @@ from mem0audit.operations.copied import agent_of, counted, counts, digests, judg
 from mem0audit.operations.discard import put_aside
 from mem0audit.operations.interrupted import differs, words
 from mem0audit.operations.look import Progress, look_at_copy
-from mem0audit.operations.moves import (
-    QDRANTS,
-    WORK,
-    finish,
-    install_at,
-    settle,
-    take_back,
-    write_intent,
-)
+from mem0audit.operations.moves import QDRANTS, WORK, finish, install_at, settle, take_back, write_intent
 from mem0audit.operations.relocatepair import (
     another_store,
     cleared,

@@ -18,11 +18,7 @@ from mem0audit.core.errors import CouldNotRead, Failed, Refused
 from mem0audit.core.marks import MARKS
 from mem0audit.core.model import Install
 from mem0audit.core.reading import Reading
-from mem0audit.core.relocate import (
-    Relocated,
-    RelocatePlan,
-    Since,
-)
+from mem0audit.core.relocate import Relocated, RelocatePlan, Since
 from mem0audit.core.snapshot import Manifest
 from mem0audit.core.timeline import DELETE
 from mem0audit.core.words import shell_word
