@@ -100,17 +100,11 @@ def _relocate(
     after = plan_after(plan, host, update_config=update_config, leave_links=leave_link)
     words = named.words()
     if dry_run:
-        if as_json:
-            write(report.plan_json(plan, after))
-        else:
-            write(
-                report.plan_after_text(after, screen(words))
-                + report.plan_text(plan, screen(words), to_do_it=True)
-            )
+        text = report.plan_text(plan, screen(words), after, to_do_it=True)
+        write(report.plan_json(plan, after) if as_json else text)
         return exits.OK
     if not yes and (wait or plan.way != "pair"):  # the pair alone changes nothing that is there
-        text = report.plan_text(plan, screen(words)) + report.plan_after_text(after, screen(words))
-        for line in text.splitlines():
+        for line in report.plan_text(plan, screen(words), after).splitlines():
             say(line)
         confirm(report.question(plan))
     return _go(plan, after, host, words, wait=wait, as_json=as_json)

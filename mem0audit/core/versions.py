@@ -60,15 +60,17 @@ def wipes_folder_at_start(mem0: str | None, on_disk: bool | None) -> bool | None
 
 
 def changes_given_config(mem0: str | None) -> bool | None:
-    """Whether `Memory(config)` changes the MemoryConfig it is given: 0.1.89 and 0.1.92 to 0.1.116.
+    """Whether a Memory changes the MemoryConfig it is given: 0.1.89 and 0.1.92 to 0.1.116; AsyncMemory in 0.1.117 and
+    0.1.118.
 
     Its collection_name and path become those of the migrations, so that a second Memory from the same object (also
     `Memory(); Memory()`: the default is one object) stores there. `from_config` makes a new object of the dict each
-    time, and is safe. Run with 0.1.114 both ways; 0.1.117 takes a copy.
+    time, and is safe. Run with 0.1.114 both ways; AsyncMemory run with 0.1.114, 1.0.0, 1.0.5 and 1.0.7 (not), read in
+    0.1.117 and 0.1.118.
     """
     if _between(mem0, (0, 1, 89), (0, 1, 89)):
         return True
-    return _between(mem0, (0, 1, 92), (0, 1, 116))
+    return _between(mem0, (0, 1, 92), (0, 1, 118))
 
 
 def one_memory_a_folder(mem0: str | None) -> bool | None:

@@ -14,11 +14,13 @@ from mem0audit.report.screen import Screen
 _LINE = "    "
 
 
-def config_lines(advice: Advice, screen: Screen) -> list[str]:
-    """Before the agent starts: what its configuration must say, complete lines to copy, and what to know of them."""
+def config_lines(advice: Advice, screen: Screen, *, now: bool = True) -> list[str]:
+    """What the agent's configuration must say, complete lines to copy, and what to know of them: before it starts or,
+    where that is not `now`, some day."""
     if not advice.lines:
         return ["The agent's configuration says so already."]
-    lines = screen.wrap(f"Before the agent starts, this must be said {advice.where}:")
+    when = "Before the agent starts" if now else "When that can change"
+    lines = screen.wrap(f"{when}, this must be said {advice.where}:")
     lines += [_LINE + escape(line) for line in advice.lines]
     if advice.is_whole:
         lines += screen.wrap(

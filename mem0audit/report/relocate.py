@@ -36,8 +36,10 @@ _COURSES = {
 }
 
 
-def plan_text(plan: RelocatePlan, screen: Screen, *, to_do_it: bool = False) -> str:
-    """What a move would do next; with `to_do_it` the command that does it."""
+def plan_text(
+    plan: RelocatePlan, screen: Screen, after: AfterMove | None = None, *, to_do_it: bool = False
+) -> str:
+    """What a move would do next, and `after` it; with `to_do_it` the command that does it."""
     assert plan.seen.vectors is not None
     lines = screen.wrap(_first(plan) + " Nothing has been changed.")
     rows = [["vectors", escape(plan.seen.vectors.value), "to", escape(plan.where.vectors)]]
@@ -52,6 +54,7 @@ def plan_text(plan: RelocatePlan, screen: Screen, *, to_do_it: bool = False) -> 
     if plan.cut_off is not None:
         lines += _cut_off(plan.cut_off, screen, "first")
     lines += _warnings(plan.warnings, screen)
+    lines += _after(after, screen) if after is not None else []
     if to_do_it:
         lines.append(f"To do it:   {_again(plan, screen)}")
     return "\n".join(lines) + "\n"
@@ -156,12 +159,12 @@ def relocated_text(done: Relocated, plan: RelocatePlan, screen: Screen) -> str:
     return "\n".join(lines) + "\n"
 
 
-def plan_after_text(after: AfterMove, screen: Screen) -> str:
+def _after(after: AfterMove, screen: Screen) -> list[str]:
     """What would come after the move, where more than words was asked for."""
     lines = update_lines(after.advice, screen) if after.update else []
     for link in after.links:
         lines += screen.wrap(f"Afterwards a link at {link.path} would lead to {link.target}.")
-    return "\n".join([*lines, ""]) if lines else ""
+    return lines
 
 
 def after_text(done: Relocated, after: AfterMove, did: DoneAfter, screen: Screen) -> str:
@@ -172,7 +175,7 @@ def after_text(done: Relocated, after: AfterMove, did: DoneAfter, screen: Screen
     for problem in did.problems:
         lines += [screen.alarm(line) for line in screen.wrap(problem, hanging=2)]
     if not did.updated:
-        lines += config_lines(after.advice, screen)
+        lines += config_lines(after.advice, screen, now=not did.linked)
     words = "" if did.updated else shlex.join(["--history", done.history, "--qdrant-path", done.vectors])
 
     def command(*name: str) -> str:

@@ -83,7 +83,7 @@ def test_notes_tell_of_the_traps_of_a_version() -> None:
     said = " ".join(core.notes("0.1.114", wanted("0.1.114")))
     assert "MEM0_DIR of its own" in said and "never Memory(object) twice" in said
     assert "0.0.8 to 0.0.15 even with it" in core.notes(None, wanted(None))[0]
-    assert [changes_given_config(v) for v in ("0.1.88", "0.1.89", "0.1.90", "0.1.92", "0.1.116", "0.1.117", None)] == [
+    assert [changes_given_config(v) for v in ("0.1.88", "0.1.89", "0.1.90", "0.1.92", "0.1.118", "1.0.0", None)] == [
         False, True, False, True, True, False, None,
     ]  # fmt: skip
     assert [one_memory_a_folder(v) for v in ("0.1.91", "0.1.92", "1.0.5", "1.0.6")] == [

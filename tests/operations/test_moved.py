@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from mem0audit.core.moved import Move, moves_text, parse_moves, with_move
+from mem0audit.core.model import Holder
+from mem0audit.core.moved import Move, Seen, judge, moves_text, parse_moves, with_move
 from mem0audit.install.host import Host, this_host
 from mem0audit.install.locate import Flags, locate
 from mem0audit.operations.moved import followed, note_moves
@@ -96,6 +97,19 @@ def test_where_the_agent_works_after_a_move(durable: Path, host: Host) -> None:
     for path in (old, *old.rglob("*")):
         os.utime(path, (move.at - 60, move.at - 60))
     assert said(host, new)[0] == "written"
+
+
+def test_a_store_in_a_namespace_of_the_agents_own() -> None:
+    move = Move("vectors", "/tmp/qdrant", "/srv/q", 10.0)
+    held = Holder(8, "python", "lock", private_mounts=True)
+    seen = Seen((), (held,), "nothing", None, None)
+    assert judge(move, seen).verdict == "perhaps old"  # it may be anybody's /tmp/qdrant
+    assert judge(replace(move, private=True), seen).verdict == "old"
+    there = replace(seen, at_new=(Holder(9, "python", "lock"),))
+    assert judge(move, there).verdict == "new"
+    assert judge(replace(move, private=True), there).verdict == "old"
+    unseen = Seen((), (), "nothing", None, None, complete=False)
+    assert judge(move, unseen).verdict == "not known"
 
 
 def test_a_move_back_ends_it(durable: Path, host: Host) -> None:
