@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
+import gc
 import hashlib
 import json
 import math
@@ -85,10 +87,13 @@ class Crash(BaseException):
     """Stands for a process that dies: mem0 swallows Exception, and must not swallow this."""
 
 
+@functools.cache
 def _import_mem0() -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import mem0
+    gc.collect()
+    gc.freeze()  # its million objects stay, and need not be looked through again and again
     return mem0
 
 
@@ -96,7 +101,8 @@ class MemoryBuilder:
     """A real install under `folder`, written by the installed mem0: `folder/qdrant` and `folder/mem0_dir`.
 
     A context manager; `close()` lets go of every file, so that the store can then be edited or moved.
-    `history` and `vectors` place the two stores elsewhere.
+    `history` and `vectors` place the two stores elsewhere. Unless `synced`, SQLite does not wait for the disk:
+    locks, journals and what a kill leaves are the same, and only a power cut would tell.
     """
 
     def __init__(
@@ -108,6 +114,7 @@ class MemoryBuilder:
         history: Path | str | None = None,
         vectors: Path | str | None = None,
         on_disk: bool | None = None,
+        synced: bool = False,
     ) -> None:
         self.folder = Path(folder)
         self.dims = dims
@@ -116,6 +123,7 @@ class MemoryBuilder:
         self.history = Path(history) if history else self.mem0_dir / "history.db"
         self.vectors = Path(vectors) if vectors else self.folder / "qdrant"
         self.on_disk = on_disk
+        self.synced = synced
         self.memory: Any = None
         self.open()
 
@@ -155,6 +163,13 @@ class MemoryBuilder:
             self.memory = mem0.Memory.from_config(self.config())
         self.memory.embedding_model = OfflineEmbedder(self.dims)
         self.memory.llm = ScriptedModel()
+        if not self.synced:
+            folder = self.memory.vector_store.client._client
+            for connection in (
+                self.memory.db.connection,
+                *(collection.storage.storage for collection in folder.collections.values()),
+            ):
+                connection.execute("PRAGMA synchronous = OFF")
 
     def close(self) -> None:
         """Stops the agent: every file of the install is let go."""

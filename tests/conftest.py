@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from mem0audit.stores import files
 from tests.builders import MemoryBuilder
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -30,6 +31,9 @@ os.environ["HOME"] = _PROCESS_HOME
 os.environ["MEM0_DIR"] = str(Path(_PROCESS_HOME) / "mem0")
 os.environ["MEM0_TELEMETRY"] = "False"
 os.environ.pop("OPENAI_BASE_URL", None)
+# Every Memory() makes two clients of OpenAI's, and each reads the machine's certificates, which no test needs.
+os.environ.pop("SSL_CERT_FILE", None)
+os.environ["SSL_CERT_DIR"] = str(Path(_PROCESS_HOME) / "no-certificates")
 
 _touched: list[str] = []
 
@@ -88,9 +92,21 @@ def own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
     there = {real: Path(real).exists() for real in _REAL}
     _touched.clear()
     yield home
+    _let_go()
     made = [real for real in _REAL if Path(real).exists() and not there[real]]
     assert not _touched, f"the test wrote to a real store: {_touched[:3]}"
     assert not made, f"the test created {made}"
+
+
+def _let_go() -> None:
+    """Closes what an audit beside an agent in this process left open, so as not to take that agent's locks away.
+
+    The agent is gone after its test; kept, such files are stores held by this process, and every later audit on
+    the machine, in any process, looks into them.
+    """
+    for descriptor in files._kept.values():
+        os.close(descriptor)
+    files._kept.clear()
 
 
 @pytest.fixture

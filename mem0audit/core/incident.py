@@ -7,6 +7,7 @@ times. An event found takes the memories that it explains away from the weaker e
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -420,7 +421,7 @@ def _reset(r: Reading, check: SealCheck) -> Incident:
             " more.",
             "If it was: mem0audit audit --seal --accept REASON begins again from what is there now.",
         ),
-        codes=("D311", "H408"),
+        codes=("H408",),
     )
 
 
@@ -513,13 +514,8 @@ def _log_lost(f: _Facts) -> Iterator[Incident]:
 
 def _delete_runs(t: Timeline) -> Iterator[tuple[int, int]]:
     """Runs of DELETE rows as (first position, length)."""
-    start = None
-    for k in range(len(t.events) + 1):
-        if k < len(t.events) and t.events[k] == ord("D"):
-            start = k if start is None else start
-        elif start is not None:
-            yield start, k - start
-            start = None
+    for run in re.finditer(rb"D+", t.events):
+        yield run.start(), run.end() - run.start()
 
 
 def _whole_runs(t: Timeline, first: int, last: int) -> tuple[int, int]:

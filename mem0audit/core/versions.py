@@ -59,6 +59,30 @@ def wipes_folder_at_start(mem0: str | None, on_disk: bool | None) -> bool | None
     return wiping and on_disk is not True if wiping is not None else None
 
 
+def changes_given_config(mem0: str | None) -> bool | None:
+    """Whether `Memory(config)` changes the MemoryConfig it is given: 0.1.89 and 0.1.92 to 0.1.116.
+
+    Its collection_name and path become those of the migrations, so that a second Memory from the same object (also
+    `Memory(); Memory()`: the default is one object) stores there. `from_config` makes a new object of the dict each
+    time, and is safe. Run with 0.1.114 both ways; 0.1.117 takes a copy.
+    """
+    if _between(mem0, (0, 1, 89), (0, 1, 89)):
+        return True
+    return _between(mem0, (0, 1, 92), (0, 1, 116))
+
+
+def one_memory_a_folder(mem0: str | None) -> bool | None:
+    """Whether a second live Memory with the same MEM0_DIR and on_disk fails, whatever its own folder: 0.1.89, 0.1.92 to
+    1.0.5.
+
+    Both open `MEM0_DIR/migrations_qdrant`, even with telemetry off, and with on_disk the first is not wiped away under
+    the second. Run with 0.1.114, 1.0.0 and 1.0.5; 1.0.6 opens none with telemetry off.
+    """
+    if _between(mem0, (0, 1, 89), (0, 1, 89)):
+        return True
+    return _between(mem0, (0, 1, 92), (1, 0, 5))
+
+
 def bulk_delete_drops_collection(mem0: str | None) -> bool | None:
     """Whether `Memory.delete_all(filter)` drops everybody's memories: 0.1.118 to 1.0.5, sync only.
 

@@ -138,6 +138,19 @@ def opened(
         yield found
 
 
+def moved(old: Install, new: Install, host: Host, *, wanted: bool = True) -> str | None:
+    """Lets the ledger of the install that lay at the paths of `old` be that of `new`; why that could not be done, or
+    None. Where none is kept there is nothing to do."""
+    with opened(old, host, wanted=wanted) as book:
+        if book is None or isinstance(book, NotChecked):
+            return None
+        try:
+            book.be(identity_of(new, host))
+        except CannotUse as error:
+            return error.why
+    return None
+
+
 def unusable(path: str | Path, error: CannotUse) -> NotChecked:
     """What is said of a ledger that is there and cannot be used: a damaged one leaves a gap."""
     return _cannot(path, error.why, gap=error.damaged)
@@ -164,8 +177,10 @@ def sealing_of(ledger: Ledger | NotChecked) -> Sealing | NotChecked:
 
 def note_owners(ledger: Ledger, reading: Reading, now: float) -> NotChecked | None:
     """Remembers whose each memory is; why that could not be done, or None."""
-    owners = {i: p.owner for c in reading.memories if not c.configured for i, p in c.real()}
-    owners.update({i: p.owner for c in reading.memories if c.configured for i, p in c.real()})
+    homes = sorted(
+        reading.memories, key=lambda c: c.configured
+    )  # of one id in two, the install's own says it
+    owners = {i: p.owner for c in homes for i, p in c.by_id.items()}
     try:
         ledger.note_owners(owners, now)
     except CannotUse as error:

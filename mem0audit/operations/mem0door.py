@@ -18,11 +18,12 @@ from typing import Any, NoReturn
 
 from mem0audit.core import versions
 from mem0audit.core.errors import CouldNotRead, Refused, UsageProblem
-from mem0audit.core.model import Agent, CollectionInfo, HistoryFile, Install
+from mem0audit.core.model import Agent, CollectionInfo, HistoryFile, Install, NotChecked, Origin
 from mem0audit.core.times import shown
 from mem0audit.install.agents import CLIENT, MEM0, packages_of, whose_mem0
 from mem0audit.install.host import Host, home_of_uid, resolved, seen_through
 from mem0audit.install.permissions import changeable_by_others
+from mem0audit.install.processes import holders
 from mem0audit.operations import ledger as ledgers
 from mem0audit.operations.look import chosen_collection
 from mem0audit.operations.targets import account, refuse_in_use
@@ -31,6 +32,7 @@ from mem0audit.stores.embedded import EmbeddedStore
 from mem0audit.stores.history import read_history_file
 from mem0audit.stores.ledger import CannotUse, KnownAgent
 from mem0audit.stores.mem0api import Mem0Worker, WorkerVersions
+from mem0audit.stores.mem0live import LiveMemory, stores_of, versions_here
 
 _NAME_IT = "name the agent's Python with --agent-python, or audit once while the agent runs: that finds it"
 _LOOK_ANEW = "if the agent was upgraded, audit once while it runs, so that its versions are known"
@@ -178,7 +180,7 @@ def open_mem0(
     config: Mapping[str, Any] | None = None,
 ) -> Iterator[Mem0Worker]:
     """`find_door` and `open_door` in one, for an install that nobody may have open: else Refused, naming who."""
-    refuse_in_use(install, host)
+    refuse_and_remember(install, host)
     with open_door(
         find_door(install, host, ledger=ledger, agent=agent, dims=dims), host, config=config
     ) as memory:
@@ -198,13 +200,63 @@ def _real(path: str, host: Host) -> str:
         raise Refused(f"{path}: {(error.strerror or 'cannot be looked at').lower()}") from None
 
 
+def inside(memory: Any, host: Host) -> tuple[Install, Door, LiveMemory]:
+    """The same for a `Memory` or `AsyncMemory` of this very process: its install, and the way through it.
+
+    Raises UsageProblem where it is none, Refused where its store is no embedded folder or its mem0 may not change it.
+    """
+    stores = stores_of(memory)
+    said = versions_here()
+    agent = Agent(sys.executable, said.mem0, said.client, "this process")
+    mem0, client = _versions(agent, own=False)
+    _check_mem0(agent, mem0, own=False)
+    paths = [os.path.normpath(os.path.join(host.cwd, one)) for one in (stores.history, stores.vectors)]  # noqa: PTH118
+    by = "the Memory that was given"
+    install = Install(
+        history=Origin(paths[0], by),
+        vectors=Origin(paths[1], by),
+        collection=Origin(stores.collection, by),
+        mem0_dir=Origin(os.path.dirname(paths[0]), by),  # noqa: PTH120
+    )
+    vectors = _real(paths[1], host)
+    names = {c.name: c for c in EmbeddedStore(vectors).layout().collections if c.has_folder}
+    mine = names.get(stores.collection)
+    door = Door(
+        interpreter=sys.executable,
+        mem0=mem0,
+        client=client,
+        source="this process",
+        own=False,
+        user=None,
+        history=_real(paths[0], host),
+        vectors=vectors,
+        collection=stores.collection,
+        dims=mine.dims if mine is not None else None,
+        exists=mine is not None,
+        has_entities=f"{stores.collection}_entities" in names,
+    )
+    return install, door, LiveMemory(memory)
+
+
+def refuse_and_remember(install: Install, host: Host) -> str | None:
+    """`refuse_in_use`; and whoever has it open is the agent, under whose mem0 it is changed when that has stopped."""
+    paths = [o.value for o in (install.history, install.vectors) if o is not None]
+    held = holders(paths, host).holders
+    agent = whose_mem0(install, held, host) if held else None
+    if agent is not None and agent.mem0_version is not None:
+        with ledgers.opened(install, host, make=True) as book:
+            if book is not None and not isinstance(book, NotChecked):
+                ledgers.note_agent(book, agent, held, host)
+    return refuse_in_use(install, host)
+
+
 # --- Whose mem0 -----------------------------------------------------------------------------------------
 
 
 def _known(install: Install, host: Host, *, ledger: bool) -> KnownAgent | None:
     """The agent that the ledger remembers."""
     with ledgers.opened(install, host, wanted=ledger) as book:
-        if book is None or not hasattr(book, "agent"):
+        if book is None or isinstance(book, NotChecked):
             return None
         try:
             return book.agent()

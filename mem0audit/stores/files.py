@@ -286,6 +286,16 @@ def remove_snapshot(path: Path) -> None:
     step("expire.removed")
 
 
+def remove_snapshot_folder(folder: Path, names: Sequence[str]) -> None:
+    """Removes a folder of snapshots that holds none any more, with these files and its lock; one that holds something
+    else stays. Raises OSError."""
+    if {entry.name for entry in folder.iterdir()} <= {*names, LOCK}:
+        step("snapshot.folder.remove")
+        for name in (*names, LOCK):
+            (folder / name).unlink(missing_ok=True)
+        folder.rmdir()
+
+
 def begin_snapshot(folder: Path, name: str) -> Path:
     """The hidden folder (0700) that a snapshot is made in, with `raw/` for the pages as copied. Raises OSError."""
     hidden = folder / f".taking-{name}"

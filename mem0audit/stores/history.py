@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from mem0audit.core.errors import CouldNotRead
 from mem0audit.core.model import (
@@ -637,3 +637,93 @@ def _mapping(columns: Sequence[str], there: Sequence[str]) -> tuple[tuple[str, s
     older = _OLDER_NAMES if "old_memory" not in there and "new_memory" not in there else {}
     pairs = [(name, name if name in there else older.get(name, "")) for name in columns]
     return tuple((name, source) for name, source in pairs if source in there)
+
+
+# --- Everything that holds text --------------------------------------------------------------------
+
+TEXTS: Final = ("old_memory", "new_memory", "prev_value", "new_value")
+"""The columns of `history`, and of the tables that a migration leaves, that hold memories, in any version."""
+
+
+class MessageRow(NamedTuple):
+    """One row of `messages` (mem0 2.x)."""
+
+    rowid: int
+    session_scope: Any
+    role: Any
+    content: Any
+    name: Any
+    created_at: Any
+
+
+class TextRow(NamedTuple):
+    """A row of `history`, or of a table that a migration left, by what text it holds."""
+
+    table: str
+    rowid: int
+    memory_id: Any
+    texts: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class LogTexts:
+    """Every row that holds text. `tables` are those that there are, of `history` and what migrations leave."""
+
+    file: FileState
+    tables: tuple[str, ...] = ()
+    messages: int | None = None
+    """How many messages there are; None where there is no such table."""
+
+
+def read_texts(
+    path: str,
+    take: Callable[[list[TextRow]], None],
+    take_messages: Callable[[list[MessageRow]], None],
+    begin: Callable[[], None],
+    alone: bool = False,
+) -> LogTexts:
+    """Hands on every row of `history`, of the tables that migrations leave, and of `messages`, by pages; `begin` is
+    called before the first, and again where the file turns out to be another and all is read anew.
+
+    Never raises for what the file is: its problem says why. `alone` as for sqlitefiles.read_file.
+    """
+
+    def body(reading: Reading) -> tuple[tuple[str, ...], int | None]:
+        begin()
+        reading.connection.text_factory = _lenient
+        there = []
+        for table in ("history", *_STRANDED):
+            columns = _columns(reading, table) if reading.has_table(table) else ()
+            picked = [name for name in TEXTS if name in columns]
+            if "memory_id" not in columns or "rowid" in columns or not picked:
+                continue
+            there.append(table)
+            listed = ", ".join(map(quoted, picked))
+            _pages(
+                reading,
+                f"SELECT rowid, memory_id, {listed} FROM {quoted(table)}",  # noqa: S608
+                lambda page, table=table: take(  # type: ignore[misc]
+                    [TextRow(table, row[0], row[1], tuple(row[2:])) for row in page]
+                ),
+            )
+        count = _messages(reading, take_messages)
+        return tuple(there), count
+
+    state, found = sqlitefiles.read_file(path, body, check=False, alone=alone)
+    return LogTexts(state) if found is None else LogTexts(state, *found)
+
+
+def _messages(reading: Reading, take: Callable[[list[MessageRow]], None]) -> int | None:
+    columns = _columns(reading, "messages") if reading.has_table("messages") else ()
+    if not {"session_scope", "content"} <= set(columns) or "rowid" in columns:
+        return None
+    picked = ", ".join(quoted(name) if name in columns else "NULL" for name in MessageRow._fields[1:])
+    count = 0
+
+    def hand_on(page: list[Any]) -> None:
+        nonlocal count
+        count += len(page)
+        take([MessageRow._make(row) for row in page])
+
+    _pages(reading, f"SELECT rowid, {picked} FROM messages", hand_on)  # noqa: S608
+    return count

@@ -404,17 +404,48 @@ class Ledger:
         rows = self._all("SELECT path FROM folders ORDER BY used_at DESC, path")
         return tuple(_untext(path) for (path,) in rows)
 
-    def add_erasure(self, erasure: Erasure) -> None:
-        """Puts an erasure on record; one that is there stays as it is."""
+    def note_export(self, path: str) -> None:
+        """Remembers that somebody's memories were exported to this file."""
         with self._writing() as db:
-            db.execute(
-                "INSERT INTO erasures VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-                (erasure.salt, erasure.at, erasure.scope),
-            )
-            db.executemany(
-                "INSERT INTO erased_ids VALUES (?, ?) ON CONFLICT DO NOTHING",
-                [(erasure.salt, one) for one in erasure.ids],
-            )
+            name = f"export {path.encode('utf-8', 'backslashreplace').decode()}"
+            db.execute("INSERT OR REPLACE INTO marks VALUES (?, ?)", (name, os.fsencode(path)))
+
+    def exports(self) -> tuple[str, ...]:
+        """The files that memories were exported to, as they were named then."""
+        rows = self._all("SELECT value FROM marks WHERE name LIKE 'export %' ORDER BY name")
+        return tuple(os.fsdecode(bytes(value)) for (value,) in rows)
+
+    def add_erasure(self, erasure: Erasure) -> None:
+        """Puts an erasure on record; one that is there (by its salt) gets the later time."""
+        with self._writing() as db:
+            self._put_erasure(db, erasure)
+
+    @staticmethod
+    def _put_erasure(db: sqlite3.Connection, erasure: Erasure) -> None:
+        db.execute(
+            "INSERT INTO erasures VALUES (?, ?, ?) ON CONFLICT (salt) DO UPDATE SET at = max(at, excluded.at)",
+            (erasure.salt, erasure.at, erasure.scope),
+        )
+        db.executemany(
+            "INSERT INTO erased_ids VALUES (?, ?) ON CONFLICT DO NOTHING",
+            [(erasure.salt, one) for one in erasure.ids],
+        )
+
+    def begin_erasure(self, erasure: Erasure, intent: str) -> None:
+        """Puts an erasure on record together with what it is to do, before the first deletion."""
+        with self._writing() as db:
+            self._put_erasure(db, erasure)
+            db.execute("INSERT OR REPLACE INTO marks VALUES ('erasing', ?)", (intent.encode("ascii"),))
+
+    def erasing(self) -> str | None:
+        """What an erasure that was begun and not ended is to do."""
+        rows = self._all("SELECT value FROM marks WHERE name = 'erasing'")
+        return bytes(rows[0][0]).decode("ascii", "replace") if rows else None
+
+    def end_erasure(self) -> None:
+        """Forgets what the erasure was to do: all is done."""
+        with self._writing() as db:
+            db.execute("DELETE FROM marks WHERE name = 'erasing'")
 
     def erasures(self) -> tuple[Erasure, ...]:
         """Every erasure on record."""

@@ -360,9 +360,13 @@ class Worker:
 
     def op_delete(self, request: Request) -> Request:
         """Deletes one memory; `deleted` is false where there is none with this id."""
-        if self.memory.vector_store.get(vector_id=request["id"]) is None:
+        try:
+            self.memory.delete(request["id"])
+        except (ValueError, AttributeError):
+            # what mem0 raises where there is none: ValueError from 1.0.7 on
+            if self.memory.vector_store.get(vector_id=request["id"]) is not None:
+                raise
             return {"deleted": False}
-        self.memory.delete(request["id"])
         return {"deleted": True}
 
     def op_unlink(self, request: Request) -> Request:

@@ -126,9 +126,10 @@ class Mem0Worker:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        self._stop(gently=kind is None)
+        # gently, whatever happened to us: killed between its two writes, mem0 leaves a change that it never logged
+        self._stop(gently=True)
 
     # -- what can be asked -----------------------------------------------------------------------
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import hashlib
 import shutil
+import tempfile
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -39,22 +42,33 @@ def one(report: Report, code: str) -> Finding:
     return found
 
 
+@functools.cache
+def _original() -> tuple[Path, list[str], tuple[str, bytes]]:
+    """The folder of the install below, made once in this process; the ids; and the row of the one deleted."""
+    place = Path(tempfile.mkdtemp(prefix="mem0audit-tests-sealed-"))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    with MemoryBuilder(place / "install") as agent:
+        ids = [
+            agent.add(f"fact {n}", user_id="alice" if n % 2 else "bob", metadata={"topic": "tea", "n": n})
+            for n in range(12)
+        ]
+        agent.update(ids[10], "fact ten, told again")
+    gone = RawPoints(agent.vectors).row_of(ids[11])
+    with agent:
+        agent.open()
+        agent.delete(ids[11])
+    return agent.folder, ids, gone
+
+
 class Install(MemoryBuilder):
     """Twelve memories of two users, one of them changed and one deleted, sealed; the agent is open."""
 
     def __init__(self, folder: Path) -> None:
+        kept, ids, self.gone_row = _original()
+        self.ids = list(ids)
+        shutil.copytree(kept, folder / "install")
         super().__init__(folder / "install")
         self.snapshots = folder / "snapshots"
-        self.ids = [
-            self.add(f"fact {n}", user_id="alice" if n % 2 else "bob", metadata={"topic": "tea", "n": n})
-            for n in range(12)
-        ]
-        self.update(self.ids[10], "fact ten, told again")
-        self.gone_row = None
-        self.close()
-        self.gone_row = RawPoints(self.vectors).row_of(self.ids[11])
-        self.open()
-        self.delete(self.ids[11])
 
     @property
     def points(self) -> RawPoints:
@@ -113,7 +127,6 @@ def _plant(payload: dict[str, Any]) -> Tamper:
 
 
 def _put_back(install: Install) -> set[tuple[str, str | None]]:
-    assert install.gone_row is not None
     install.points.put_row(*install.gone_row)
     return {("D310", install.ids[11])}
 

@@ -32,6 +32,7 @@ from tests.builders import (
 )
 from tests.operations.test_read_only import AGENT, child, tree
 from tests.operations.test_snapshot import take, to_wal
+from tests.speed import Allowance
 
 ROOT = Path(__file__).parents[2]
 
@@ -488,9 +489,9 @@ def test_a_huge_sparse_file_ends(tmp_path: Path) -> None:
     os.truncate(file, 1 << 40)
     (folder / "qdrant/collection/mem0/storage.sqlite-journal").write_bytes(b"\xd9" * 600)
     host = this_host()
-    started = time.monotonic()
+    started, within = time.process_time(), Allowance()
     told = verify_backup(find_backup(str(folder), host), host)
-    assert time.monotonic() - started < 20
+    assert time.process_time() - started < within(20)
     assert "no room for a scratch copy" in told.not_checked[0].why
     (folder / "qdrant/meta.json").unlink()
     with (folder / "qdrant/meta.json").open("wb") as stream:

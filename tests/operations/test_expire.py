@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
+import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mem0audit.core.erasures import RECORD, erasures_text, make_erasure
 from mem0audit.core.errors import CouldNotRead, Failed, Refused, UsageProblem
 from mem0audit.core.marks import MARKS
-from mem0audit.core.retention import THE_LAST, Policy
+from mem0audit.core.retention import BEFORE_LOSS, THE_LAST, Policy
+from mem0audit.core.times import instant
 from mem0audit.operations.expire import Expired, expire, plan_expire
 from mem0audit.operations.marks import keep, read_marks, verify_and_record
 from mem0audit.operations.verify import list_snapshots, verify
 from mem0audit.stores import files
 from tests.builders import copy_store
 from tests.operations.dated import dated, nights
-from tests.operations.test_snapshot import ROOT, mounted, needs_root, take, tree
+from tests.operations.test_snapshot import ROOT, in_child, mounted, needs_root, take, tree
 
 NOW = 1_796_000_000.0
 """2026-11-30 00:53:20Z."""
@@ -41,12 +47,17 @@ def verified(*paths: Path) -> list[Path]:
     return list(paths)
 
 
-@pytest.fixture
-def five(tmp_path: Path, original: Path) -> Path:
-    """A folder of five nights, all verified."""
-    folder = tmp_path / "snapshots"
+@pytest.fixture(scope="module")
+def five_kept(tmp_path_factory: pytest.TempPathFactory, original: Path) -> Path:
+    folder = tmp_path_factory.mktemp("five") / "snapshots"
     verified(*dated(original, folder, *nights(5)))
     return folder
+
+
+@pytest.fixture
+def five(tmp_path: Path, five_kept: Path) -> Path:
+    """A folder of five nights, all verified."""
+    return Path(shutil.copytree(five_kept, tmp_path / "snapshots"))
 
 
 def names(folder: Path) -> list[str]:
@@ -71,6 +82,36 @@ def test_what_the_policy_has_no_place_for_goes(five: Path) -> None:
     assert {p.name for p in five.iterdir()} == {*nights(5)[3:], MARKS, files.LOCK}
     again = run(five)
     assert (again.removed, again.cleared, again.spared) == ((), (), ())
+
+
+def test_a_full_store_stays_beside_nights_of_the_emptied_one(tmp_path: Path) -> None:
+    store, folder = copy_store("2.2.1", tmp_path), tmp_path / "snapshots"
+    full = Path(take(store, folder).path)
+    with closing(sqlite3.connect(store.vectors / "collection" / "mem0" / "storage.sqlite")) as points:
+        points.execute("DELETE FROM points")
+        points.commit()
+    emptied = [Path(take(store, folder).path) for _ in range(2)]
+    verified(full, *emptied)
+    plan = plan_expire(str(folder), Policy(last=1), time.time() + 60)
+    reasons = {one.snapshot.name: one.reasons for one in plan.decisions if one.keep}
+    assert reasons == {emptied[1].name: ("last 1 of 1", THE_LAST), full.name: (BEFORE_LOSS,)}
+    assert expire(plan).removed == (emptied[0].name,)
+
+
+def test_the_only_one_of_somebody_erased_since_may_go(five: Path) -> None:
+    """It is kept by the policy alone: the last good pair is the newest one without them."""
+    oldest, *_, newest = nights(5)
+    at = (instant(list_snapshots(str(five))[-1].manifest.created_at) or 0) + 3600  # type: ignore[union-attr]
+    (five / RECORD).write_text(erasures_text([make_erasure(at, "0" * 32, ("alice", None, None))]))
+    plan = plan_expire(str(five), Policy(weekly=1), NOW)
+    reasons = {one.snapshot.name: one.reasons for one in plan.decisions}
+    assert len(reasons[newest]) == 2
+    assert reasons[newest][1] == THE_LAST
+    assert reasons[oldest] == ("holds 10 memories of somebody erased since",)
+    every = [make_erasure(NOW, "1" * 32, ("alice", None, None))]
+    (five / RECORD).write_text(erasures_text(every))
+    plan = plan_expire(str(five), Policy(weekly=1), NOW)
+    assert [len(one.reasons) for one in plan.decisions if one.keep] == [1]
 
 
 def test_an_empty_policy_is_refused(five: Path) -> None:
@@ -290,28 +331,24 @@ def test_an_error_at_every_step(
     check_after_a_fault(five, before, name)
 
 
-KILLED = """
-import os, signal, sys
-sys.path.insert(0, sys.argv[1])
-from pathlib import Path
-from tests.operations.test_expire import run
-from mem0audit.stores import files
-left = 1
-def step(this):
-    if this == sys.argv[3]:
-        os.kill(os.getpid(), signal.SIGKILL)
-files.step = step
-if sys.argv[3] == "half-way":
-    unlink, count = os.unlink, 0
-    def stop(*words, **named):
-        global count
-        count += 1
-        if count == 3:
-            os.kill(os.getpid(), signal.SIGKILL)
-        unlink(*words, **named)
-    os.unlink = stop
-run(Path(sys.argv[2]))
-"""
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def killed(folder: Path, name: str) -> int:
+    """Killed at that step, or at the third file that it removes."""
+    files.step = lambda this: die() if this == name else None
+    if name == "half-way":
+        unlink, count = os.unlink, itertools.count(1)
+
+        def stop(*words: Any, **named: Any) -> None:
+            if next(count) == 3:
+                die()
+            unlink(*words, **named)
+
+        os.unlink = stop  # type: ignore[assignment]
+    run(folder)
+    return 0
 
 
 @pytest.mark.parametrize("name", [*sorted(STEPS), "half-way"])
@@ -319,9 +356,7 @@ def test_a_kill_at_every_step(five: Path, original: Path, name: str) -> None:
     before = {night: tree(five / night) for night in nights(5)}
     if name != "half-way":
         leave_leftovers(five, original)
-    words = [str(ROOT), str(five), name]
-    done = subprocess.run([sys.executable, "-c", KILLED, *words], capture_output=True, text=True)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert in_child(lambda: killed(five, name)) == -signal.SIGKILL
     if name == "half-way":
         assert list(five.glob(".removing-*"))
     check_after_a_fault(five, before, name)
@@ -359,11 +394,11 @@ def test_a_full_disk_is_made_room_on(durable: Path, original: Path) -> None:
 FROM_OUTSIDE = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from pathlib import Path
-from tests.operations.test_expire import run
 from mem0audit.core.errors import Failed
+from mem0audit.core.retention import Policy
+from mem0audit.operations.expire import expire, plan_expire
 try:
-    run(Path(sys.argv[2]))
+    expire(plan_expire(sys.argv[2], Policy(daily=2), float(sys.argv[3])))
 except Failed:
     sys.exit(5)
 """
@@ -388,7 +423,7 @@ def test_faults_from_outside(tmp_path: Path, five: Path, fault: str, call: str, 
         "-e",
         f"inject={call}:{fault}:when={number}",
     ]
-    words += [sys.executable, "-c", FROM_OUTSIDE, str(ROOT), str(five)]
+    words += [sys.executable, "-c", FROM_OUTSIDE, str(ROOT), str(five), str(NOW)]
     # nothing else may call it first: no byte code is written
     env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(words, env=env, capture_output=True, text=True)

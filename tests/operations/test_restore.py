@@ -39,6 +39,7 @@ from tests.builders import MemoryBuilder, RawPoints, StoreCopy, copy_store
 from tests.operations.test_snapshot import (
     ROOT,
     STORES,
+    in_child,
     installed,
     mounted,
     needs_root,
@@ -141,20 +142,6 @@ def steps(do: Callable[[str], None]) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "step", do)
         yield
-
-
-def in_child(work: Callable[[], Any]) -> int:
-    """Runs `work` in a child process; its exit code, or minus the signal that ended it."""
-    pid = os.fork()
-    if pid == 0:
-        code = 99
-        try:
-            code = int(work() or 0)
-        except BaseException as error:
-            os.write(2, f"{type(error).__name__}: {error}\n".encode())
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 # --- round trips ---------------------------------------------------------------------------------------

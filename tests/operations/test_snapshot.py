@@ -83,6 +83,20 @@ def to_wal(*paths: Path | str) -> None:
             assert connection.execute("PRAGMA journal_mode = wal").fetchone() == ("wal",)
 
 
+def in_child(work: Callable[[], Any]) -> int:
+    """Runs `work` in a child process; its exit code, or minus the signal that ended it."""
+    pid = os.fork()
+    if pid == 0:
+        code = 99
+        try:
+            code = int(work() or 0)
+        except BaseException as error:
+            os.write(2, f"{type(error).__name__}: {error}\n".encode())
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
 # --- round trip --------------------------------------------------------------------------------------
 
 

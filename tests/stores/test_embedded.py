@@ -31,6 +31,7 @@ from mem0audit.core.points import MemoryKeeper, PointRecord
 from mem0audit.core.seal import SealKeeper
 from mem0audit.stores import embedded, pickles, sqlitefiles
 from mem0audit.stores.embedded import EmbeddedStore
+from tests.speed import Allowance
 
 DATA = Path(__file__).parent.parent / "data"
 FOLDERS = sorted(path.parent for path in DATA.rglob("meta.json"))
@@ -446,29 +447,28 @@ def test_random_damage_never_raises_and_never_hangs(tmp_path: Path) -> None:
     path = stored(tmp_path)
     whole = path.read_bytes()
     rng = random.Random(3)
-    worst, read_at_all = 0.0, 0
+    read_at_all, within = 0, Allowance()
     for _ in range(60):
         data = bytearray(whole)
         for _ in range(rng.choice((1, 5, 50))):
             at = rng.randrange(len(data))
             data[at : at + rng.choice((1, 1, 100))] = rng.randbytes(1)
         path.write_bytes(data)
-        begun = time.perf_counter()
+        begun = time.process_time()
         got = read(tmp_path)
-        worst = max(worst, time.perf_counter() - begun)
+        assert time.process_time() - begun < within(20)
         read_at_all += bool(got.rows)
-    assert worst < 20
     assert read_at_all > 30
 
 
-# --- With a helper --------------------------------------------------------------------------------
+# --- With helpers ---------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def parts(monkeypatch: pytest.MonkeyPatch, own_threads: None) -> list[bool]:
-    """Any file is large enough to be read with a helper; for each one used, whether it gave its part."""
+    """Any file is large enough to be read with helpers; for each time, whether they gave all of it."""
     seen: list[bool] = []
-    end = embedded._Helper.end
+    end = embedded._Helpers.end
 
     def noted(self: Any) -> Any:
         part = end(self)
@@ -476,7 +476,7 @@ def parts(monkeypatch: pytest.MonkeyPatch, own_threads: None) -> list[bool]:
         return part
 
     monkeypatch.setattr(embedded, "HELPED_BYTES", 0)
-    monkeypatch.setattr(embedded._Helper, "end", noted)
+    monkeypatch.setattr(embedded._Helpers, "end", noted)
     return seen
 
 
@@ -542,14 +542,15 @@ def test_a_helper_and_damage(tmp_path: Path, parts: list[bool]) -> None:
     assert False in parts
 
 
-def test_a_helper_that_dies(tmp_path: Path, parts: list[bool]) -> None:
+@pytest.mark.parametrize("dies_at", [100, 450])
+def test_a_helper_that_dies(tmp_path: Path, parts: list[bool], dies_at: int) -> None:
     new_store(tmp_path, [(key_of(n), blob_of(n, {"v": n})) for n in range(500)])
     store = EmbeddedStore(str(tmp_path))
     (collection,) = store.layout().collections
     parent = os.getpid()
 
     def keep(rowid: int, point_id: PointId, payload: Any, facts: VectorFacts) -> Any:
-        if os.getpid() != parent and rowid > 100:
+        if os.getpid() != parent and rowid == dies_at:
             os.kill(os.getpid(), signal.SIGKILL)
         return payload["v"]
 
@@ -557,6 +558,49 @@ def test_a_helper_that_dies(tmp_path: Path, parts: list[bool]) -> None:
     assert parts == [False]
     assert dict(got.rows) == {n: n for n in range(500)}
     assert list(got.rows) == list(range(500))
+
+
+def test_a_file_cut_short_under_a_helper(tmp_path: Path, parts: list[bool]) -> None:
+    """The kernel ends a process that reads mapped memory beyond a file's end: it must not be this one."""
+    path = new_store(tmp_path, [(key_of(n), blob_of(n, {"v": "x" * 5000})) for n in range(500)])
+    store = EmbeddedStore(str(tmp_path))
+    (collection,) = store.layout().collections
+    parent = os.getpid()
+    size = path.stat().st_size
+    killed_by: list[int] = []
+    wait = os.waitpid
+
+    execute = sqlitefiles.Reading.execute
+
+    def cut(self: Any, sql: str, args: tuple[Any, ...] = ()) -> sqlite3.Cursor:
+        cursor = execute(self, sql, args)
+        # inside the transaction of a page of rows, by the helper that reads where the file will have ended
+        if os.getpid() != parent and "point FROM points" in sql and args[0] > 0:
+            os.truncate(path, size // 8)
+        return cursor
+
+    def kill(pid: int, number: int) -> None:
+        end = time.monotonic() + 20  # it may be ending already: let the kernel say how
+        while b") Z " not in Path(f"/proc/{pid}/stat").read_bytes() and time.monotonic() < end:
+            time.sleep(0.01)
+        kill_now(pid, number)
+
+    kill_now = os.kill
+
+    def waited(pid: int, options: int) -> tuple[int, int]:
+        pid, status = wait(pid, options)
+        killed_by.append(os.waitstatus_to_exitcode(status))
+        return pid, status
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "waitpid", waited)
+        patch.setattr(os, "kill", kill)
+        patch.setattr(sqlitefiles.Reading, "execute", cut)
+        got = store.points(collection, everything, helped=True)
+    assert parts == [False]
+    assert -signal.SIGBUS in killed_by
+    assert got.file.problem is not None
+    assert got.file.problem.kind == "damaged"
 
 
 def test_no_helper_beside_other_threads(tmp_path: Path, parts: list[bool]) -> None:
@@ -575,9 +619,9 @@ def test_no_helper_beside_other_threads(tmp_path: Path, parts: list[bool]) -> No
     assert len(helped.rows) == 50
 
 
-@pytest.mark.parametrize("where", ["here", "helper"])
+@pytest.mark.parametrize("at", [100, 450])
 @pytest.mark.parametrize("change", ["replaced", "removed", "rowids again", "made anew"])
-def test_a_helper_and_changes_meanwhile(tmp_path: Path, parts: list[bool], change: str, where: str) -> None:
+def test_a_helper_and_changes_meanwhile(tmp_path: Path, parts: list[bool], change: str, at: int) -> None:
     """Whichever process has read what, and whenever: what is given is what the closing instant holds."""
     path = new_store(tmp_path / "store", [(key_of(n), blob_of(n, {"v": "old"})) for n in range(500)])
     new_path = new_store(tmp_path / "new", [(key_of(1), blob_of(1, {"v": "new"}))])
@@ -615,8 +659,7 @@ def test_a_helper_and_changes_meanwhile(tmp_path: Path, parts: list[bool], chang
         wanted = {1: "new"} if change == "made anew" else dict.fromkeys(range(600, 1100), "new")
 
     def keep(rowid: int, point_id: PointId, payload: Any, facts: VectorFacts) -> Any:
-        here = os.getpid() == parent
-        if here == (where == "here") and not done.exists() and rowid in (100, 450):
+        if os.getpid() != parent and not done.exists() and rowid == at:
             done.touch()
             write()
         return payload["v"]
@@ -642,15 +685,18 @@ blobs = {}
 print("ready", flush=True)
 done = 0
 import select, time
+from tests.speed import kept_waiting
 worst = 0.0
 for kind, number, version in operations():
-    begun = time.perf_counter()
+    waited, begun = kept_waiting(), time.perf_counter()
     if kind == "put":
         row = (key_of(number), blob_of(number, {"v": version}, dims=300))
         connection.execute("INSERT OR REPLACE INTO points VALUES (?, ?)", row)
     else:
         connection.execute("DELETE FROM points WHERE id = ?", (key_of(number),))
-    worst = max(worst, time.perf_counter() - begun)
+    took = time.perf_counter() - begun
+    if took > worst:
+        worst = max(worst, took - (kept_waiting() - waited))
     done += 1
     if done % 50 == 0 and select.select([sys.stdin], [], [], 0)[0]:
         break
@@ -701,7 +747,8 @@ def test_beside_a_writer_at_full_speed_every_read_is_one_instant(
     (collection,) = store.layout().collections
     snapshots = []
     holds = []
-    end = time.perf_counter() + 3
+    within = Allowance()
+    end = time.perf_counter() + 1
     while time.perf_counter() < end or len(snapshots) < 5:
         got = store.points(collection, lambda rowid, i, payload, facts: payload["v"], helped=helped)
         assert got.file.problem is None, got.file
@@ -712,8 +759,8 @@ def test_beside_a_writer_at_full_speed_every_read_is_one_instant(
     done, worst = out.split()
     assert writer.returncode == 0
     assert int(done) > 500
-    assert float(worst) < 2
-    assert max(holds) < 1.0
+    assert float(worst) < within(2)
+    assert max(holds) < within(1.0)
     assert len({tuple(sorted(s.items())) for s in snapshots}) > 1, "the writer did not write meanwhile"
     assert all(is_a_prefix(snapshot, int(done)) for snapshot in snapshots)
     assert any(parts) == helped
@@ -880,11 +927,11 @@ def test_many_rows_hold_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             connection.execute("DELETE FROM points WHERE rowid = 5")
             connection.commit()
 
-    store = EmbeddedStore(str(tmp_path))
+    store, within = EmbeddedStore(str(tmp_path)), Allowance()
     got = store.points(store.layout().collections[0], keep)
     connection.close()
     assert len(got.rows) == 99_999
-    assert got.file.longest_hold_s < 0.5
+    assert got.file.longest_hold_s < within(0.5)
 
 
 # --- Layout ----------------------------------------------------------------------------------------

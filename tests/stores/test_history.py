@@ -21,6 +21,7 @@ from mem0audit.core.errors import CouldNotRead
 from mem0audit.core.model import HistoryRow, MessageScope
 from mem0audit.stores import history
 from mem0audit.stores.history import event_counts, newest, read_history, read_history_file, read_rows, rows_of
+from tests.speed import Allowance
 
 DATA = Path(__file__).parent.parent / "data"
 SEVEN = (
@@ -408,6 +409,8 @@ def test_a_log_that_never_holds_still_is_given_up(tmp_path: Path) -> None:
 
 WRITER = """
 import select, sqlite3, sys, time
+sys.path.insert(0, sys.argv[3])
+from tests.speed import kept_waiting
 c = sqlite3.connect(sys.argv[1], timeout=5)
 c.execute(f"PRAGMA journal_mode = {sys.argv[2]}")
 c.execute("PRAGMA synchronous = OFF")
@@ -415,11 +418,13 @@ print("ready", flush=True)
 n, worst = 0, 0.0
 while True:
     n += 1
-    begun = time.perf_counter()
+    waited, begun = kept_waiting(), time.perf_counter()
     with c:
         row = (f"w{n}", "m", "t" * 300)
         c.execute("INSERT INTO history (id, memory_id, event, new_memory) VALUES (?, ?, 'ADD', ?)", row)
-    worst = max(worst, time.perf_counter() - begun)
+    took = time.perf_counter() - begun
+    if took > worst:
+        worst = max(worst, took - (kept_waiting() - waited))
     if n % 50 == 0 and select.select([sys.stdin], [], [], 0)[0]:
         break
 c.close()
@@ -430,25 +435,26 @@ print(n, worst)
 @pytest.mark.parametrize("mode", ["delete", "wal"])
 def test_beside_a_writer_at_full_speed(tmp_path: Path, mode: str) -> None:
     path = log(tmp_path / "history.db", rows=[add_row(n) for n in range(20_000)])
-    command = [sys.executable, "-c", WRITER, str(path), mode]
+    command = [sys.executable, "-c", WRITER, str(path), mode, str(Path(__file__).parents[2])]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
         assert writer.stdout is not None
         assert writer.stdout.readline() == b"ready\n"
         lengths = []
-        end = time.perf_counter() + 3
-        while time.perf_counter() < end:
+        within = Allowance()
+        end = time.perf_counter() + 1
+        while time.perf_counter() < end or len(set(lengths)) < 3:
             state, sink = read_rows(str(path), Rows)
             assert state.problem is None
             assert sink is not None
             assert [row.rowid for row in sink.all] == list(range(1, len(sink.all) + 1))
             lengths.append(len(sink.all))
-            assert state.longest_hold_s < 0.5
+            assert state.longest_hold_s < within(0.5)
         out, _ = writer.communicate(b"stop\n", timeout=30)
     written, worst = out.split()
     assert lengths == sorted(lengths)
     assert 20_000 < lengths[-1] <= 20_000 + int(written)
     assert len(set(lengths)) > 1
-    assert float(worst) < 1
+    assert float(worst) < within(1)
 
 
 def test_300_000_rows_hold_nobody_up(tmp_path: Path) -> None:
@@ -463,13 +469,14 @@ def test_300_000_rows_hold_nobody_up(tmp_path: Path) -> None:
                 run(path, NEW_ROW.format(1))
             self.count += len(page)
 
+    within = Allowance()
     state, sink = read_rows(str(path), Count)
     assert sink is not None
     assert (sink.count, state.problem) == (300_001, None)
-    assert state.longest_hold_s < 0.5
+    assert state.longest_hold_s < within(0.5)
     found = read_history_file(str(path))
     assert found.tables == {"history": 300_001}
-    assert found.file.longest_hold_s < 0.5 + 0.2  # an integrity check stops itself after 0.4
+    assert found.file.longest_hold_s < within(0.5 + 0.2)  # an integrity check stops itself after 0.4
 
 
 def test_hot_journal(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from mem0audit.core.errors import Failed, Mem0auditError, Refused, UsageProblem
 from mem0audit.stores import mem0_worker, mem0api
 from mem0audit.stores.mem0api import Mem0Worker
 from tests.builders import MemoryBuilder, RawHistory, RawPoints, copy_store, difference
+from tests.speed import Allowance
 
 NOTHING: dict[str, set[str]] = {"lost": set(), "unlogged": set(), "resurrected": set(), "text": set()}
 ALICE = {"user_id": "alice"}
@@ -122,11 +123,8 @@ def test_dying_between_the_two_writes(operation: str, tmp_path: Path) -> None:
 
 
 def test_an_operation_that_cannot_be_cut_says_so(tmp_path: Path) -> None:
-    with worker_at(tmp_path) as worker:
-        began = time.monotonic()
-        with pytest.raises(Refused, match="so nothing was cut"):
-            worker.crash_after_vector("delete", id="00000000-0000-0000-0000-000000000000")
-        assert time.monotonic() - began < 30
+    with worker_at(tmp_path) as worker, pytest.raises(Refused, match="so nothing was cut"):
+        worker.crash_after_vector("delete", id="00000000-0000-0000-0000-000000000000")
 
 
 def test_a_store_in_use_is_refused(tmp_path: Path, build: Callable[..., MemoryBuilder]) -> None:
@@ -255,10 +253,10 @@ def test_a_worker_that_hangs_is_stopped(tmp_path: Path, monkeypatch: pytest.Monk
     fake = tmp_path / "python"
     fake.write_text("#!/bin/sh\nexec sleep 600\n")
     fake.chmod(0o755)
-    began = time.monotonic()
+    began, within = time.monotonic(), Allowance()
     with pytest.raises(Failed, match="did not answer"), worker_at(tmp_path, interpreter=fake):
         pass
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < within(60)  # and not the 600 of its sleep
 
 
 @pytest.fixture
@@ -286,7 +284,7 @@ def test_no_worker_outlives_us(holder: subprocess.Popen[str], tmp_path: Path) ->
     os.kill(pid, 0)
     holder.send_signal(signal.SIGKILL)
     holder.wait()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         try:
             os.kill(pid, 0)

@@ -21,6 +21,7 @@ from qdrant_client.http.models import PointStruct, SparseVector
 from mem0audit.core.model import VectorFacts
 from mem0audit.stores import pickles
 from mem0audit.stores.pickles import UnreadablePoint, decode_key, decode_whole, normalise_id, point_decoder
+from tests.speed import Allowance
 
 DATA = Path(__file__).parent.parent / "data"
 MODELS = b"cqdrant_client.http.models.models\n"
@@ -475,11 +476,11 @@ def test_broken_blobs_do_not_decode_and_say_nothing_of_their_text(name: str) -> 
 @pytest.mark.parametrize("name", bombs())
 def test_bombs_end_at_once(name: str) -> None:
     blob = bombs()[name]
-    begun = time.perf_counter()
+    begun, within = time.process_time(), Allowance()
     for decode in (decode_whole, point_decoder(8)):
         with pytest.raises(UnreadablePoint):
             decode(blob)
-    assert time.perf_counter() - begun < 2
+    assert time.process_time() - begun < within(2)
 
 
 @pytest.mark.parametrize("blob", [None, 5, 1.5, "text", ""])

@@ -253,6 +253,6 @@ RULES = (
             )
         ),
         not_this="Only the log is shorter: H408. Only the vectors are older: D302, D301, D304, and D310. Neither "
-        "store has anything of the seal: mem0 was reset, which is told under what happened.",
+        "store has anything of the seal: mem0 was reset, H408.",
     ),
 )
