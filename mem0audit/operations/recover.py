@@ -37,18 +37,21 @@ from mem0audit.operations.audit import audit
 from mem0audit.operations.erasures import erasures_on_record
 from mem0audit.operations.interrupted import interrupted
 from mem0audit.operations.known import known_snapshots
-from mem0audit.operations.look import ENTITIES_SUFFIX, Progress, chosen_collection, no_progress
+from mem0audit.operations.look import ENTITIES_SUFFIX, Progress, chosen_collection, no_collector, no_progress
 from mem0audit.operations.mem0door import Door, open_door
 from mem0audit.operations.otherroots import where_it_lies
 from mem0audit.operations.show import normalised
 from mem0audit.operations.targets import refuse_in_use
 from mem0audit.stores.embedded import EmbeddedStore
-from mem0audit.stores.history import read_history_file, rows_of, speakers
+from mem0audit.stores.history import read_history_file, read_rows, rows_of, speakers
 from mem0audit.stores.ledger import CannotUse, KnownAgent
 from mem0audit.stores.mem0api import Mem0Worker
 
 IN_A_ROW: Final = 3
 """So many memories in a row that could not be added mean the embedder, and not a text that is too long for it."""
+
+MANY: Final = 500
+"""From so many memories on one pass over the whole log is quicker than a look at each row of theirs."""
 
 _Payload = Mapping[str, Any]
 
@@ -86,6 +89,14 @@ def plan_recover(
     say = progress or no_progress
     known = known_snapshots(install, host, settings, ledger=ledger)
     report = audit(install, host, snapshots=known, progress=progress, pause=pause, ledger=ledger, keep=False)
+    with no_collector():
+        return _planned(report, known, host, wanted, ledger, say)
+
+
+def _planned(
+    report: Report, known: Snapshots, host: Host, wanted: Wanted, ledger: bool, say: Progress
+) -> RecoverPlan:
+    """The plan of an audited install. Raises as plan_recover does."""
     install = report.install
     _check_read(report)
     say("looking for texts and owners", None, None)
@@ -187,11 +198,31 @@ def _rows(install: Install, host: Host, ids: Collection[str]) -> dict[str, list[
     def failed(problem: FileProblem) -> NoReturn:
         raise CouldNotRead(f"{install.history.value}: {problem.detail}")
 
-    rows = where_it_lies(install.history.value, host, lambda path: rows_of(path, ids), failed) if ids else ()
+    def read(path: str) -> tuple[HistoryRow, ...]:
+        if len(ids) < MANY:
+            return rows_of(path, ids)
+        state, kept = read_rows(path, lambda: _KeptRows(frozenset(ids)))
+        if kept is None or state.problem is not None:
+            raise CouldNotRead(f"{path}: {state.problem.detail if state.problem else 'cannot be read'}")
+        return tuple(kept.found)
+
+    rows = where_it_lies(install.history.value, host, read, failed) if ids else ()
     found: dict[str, list[HistoryRow]] = defaultdict(list)
     for row in rows:
         found[str(row.memory_id)].append(row)
     return found
+
+
+class _KeptRows:
+    """Takes history rows (a `model.RowSink`) and keeps those of some memories."""
+
+    def __init__(self, wanted: frozenset[str]) -> None:
+        self.wanted = wanted
+        self.found: list[HistoryRow] = []
+
+    def rows(self, page: Sequence[HistoryRow]) -> None:
+        """One page of rows."""
+        self.found += [row for row in page if row.memory_id in self.wanted]
 
 
 def _speakers(install: Install, host: Host) -> frozenset[tuple[Any, Any]]:
