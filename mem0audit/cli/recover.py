@@ -242,7 +242,7 @@ def _add_back(
     with progress() as tell:
         done = apply_recover(plan, door, host, dictionary, progress=tell)
     write(report.recovered_json(done) if as_json else report.recovered_text(done, where, words=chosen))
-    return exits.FINDINGS if plan.unknown else exits.OK
+    return exits.FAILED if done.failed else exits.FINDINGS if plan.unknown else exits.OK
 
 
 def _alone(flag: str, others: Mapping[str, object]) -> None:

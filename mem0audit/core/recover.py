@@ -23,7 +23,7 @@ from mem0audit.core.model import (
 from mem0audit.core.points import OWNER_KEYS, Owner, text_digest
 from mem0audit.core.timeline import ADD, DELETE, UPDATE
 from mem0audit.core.times import instant, shown
-from mem0audit.core.versions import parse
+from mem0audit.core.versions import parse, reaches_owner
 
 LOST_FOR_SURE: Final = frozenset(
     {
@@ -42,7 +42,7 @@ that was cut short looks the same, and a log that is shared names other programs
 NO_OWNER: Owner = (None, None, None)
 
 State = Literal["lost", "deleted", "overwritten"]
-Why = Literal["no-text", "erased", "doubtful", "owner", "there", "twice", "before"]
+Why = Literal["no-text", "erased", "doubtful", "owner", "there", "twice"]
 
 WHYS: Final[Mapping[Why, str]] = {
     "no-text": "the log has no text of it any more",
@@ -51,7 +51,6 @@ WHYS: Final[Mapping[Why, str]] = {
     "owner": "whose they are is not known (--skip-unknown)",
     "there": "the store has this text of this owner",
     "twice": "the same text and owner as another one: added once",
-    "before": "was added back before",
 }
 
 
@@ -218,9 +217,13 @@ def is_addable(owner: Owner) -> bool:
 
 
 def whose(
-    ledger: Owner | None, snapshot: Owner | None, snapshot_name: str | None, actor: Owner | None
+    ledger: Owner | None,
+    snapshot: Owner | None,
+    snapshot_name: str | None,
+    actor: Owner | None,
+    mem0: str | None = None,
 ) -> tuple[Owner | None, str]:
-    """The owner of a memory and who knows it; None and why where it is not known.
+    """The owner of a memory and who knows it; None and why where it is not known, or this mem0 takes no such owner.
 
     The ledger and the newest snapshot that has it must agree where both know it: a memory that changed hands
     between two looks is not for us to give away.
@@ -230,9 +233,10 @@ def whose(
     owner = ledger if ledger is not None else snapshot
     if owner is not None:
         by = "the ledger" if ledger is not None else f"snapshot {snapshot_name}"
-        if is_addable(owner):
-            return owner, by
-        return None, f"{by} has it without an owner that mem0 could be given"
+        taken = is_addable(owner) and not any(
+            reaches_owner(mem0, one) is False for one in owner if one is not None
+        )
+        return (owner, by) if taken else (None, f"{by} has it without an owner that mem0 could be given")
     if actor is not None:
         return actor, "messages of the one who said it"
     return None, "neither ledger, snapshot nor messages know it"
@@ -353,12 +357,14 @@ def left_out_counts(plan: RecoverPlan) -> tuple[tuple[Why, int], ...]:
 
 @dataclass(frozen=True)
 class Recovered:
-    """What was added back: (old id, new id) of each, in the order of adding. `mem0` added them, in `seconds`."""
+    """What was added back: (old id, new id) of each, in the order of adding. `mem0` added them, in `seconds`; `there`
+    were in the store by then, `failed` could not be added, each with why."""
 
     plan: RecoverPlan
     added: tuple[tuple[str, str], ...]
     mem0: str
     there: int = 0
+    failed: tuple[tuple[str, str], ...] = ()
     seconds: float = 0.0
 
 

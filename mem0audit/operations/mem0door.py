@@ -343,7 +343,7 @@ def _check_log(log: HistoryFile, mem0: str, path: str) -> None:
     if made == "migrated" and lost:
         raise Refused(
             f"{path} has rows of an interrupted migration in history_old, which mem0 {mem0} drops when it opens it",
-            "put them back first:  mem0audit recover",
+            "put them back first:  mem0audit recover --stranded-log",
         )
 
 

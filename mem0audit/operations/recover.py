@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from mem0audit.core import recover as core
 from mem0audit.core import snapshot as snapshot_core
@@ -27,6 +27,7 @@ from mem0audit.core.model import (
     VectorFacts,
 )
 from mem0audit.core.points import OWNER_KEYS, Owner
+from mem0audit.core.reconcile import SAME_INSTANT_S
 from mem0audit.core.recover import LeftOut, Recoverable, Recovered, RecoverPlan, State
 from mem0audit.core.times import instant
 from mem0audit.install.config import Settings
@@ -34,16 +35,23 @@ from mem0audit.install.host import Host
 from mem0audit.operations import ledger as ledgers
 from mem0audit.operations.audit import audit
 from mem0audit.operations.erasures import erasures_on_record
+from mem0audit.operations.interrupted import interrupted
 from mem0audit.operations.known import known_snapshots
-from mem0audit.operations.look import ENTITIES_SUFFIX, Progress, chosen_collection, no_progress
+from mem0audit.operations.look import ENTITIES_SUFFIX, Progress, chosen_collection, no_collector, no_progress
 from mem0audit.operations.mem0door import Door, open_door
 from mem0audit.operations.otherroots import where_it_lies
 from mem0audit.operations.show import normalised
 from mem0audit.operations.targets import refuse_in_use
 from mem0audit.stores.embedded import EmbeddedStore
-from mem0audit.stores.history import read_history_file, rows_of, speakers
-from mem0audit.stores.ledger import CannotUse
+from mem0audit.stores.history import read_history_file, read_rows, rows_of, speakers
+from mem0audit.stores.ledger import CannotUse, KnownAgent
 from mem0audit.stores.mem0api import Mem0Worker
+
+IN_A_ROW: Final = 3
+"""So many memories in a row that could not be added mean the embedder, and not a text that is too long for it."""
+
+MANY: Final = 500
+"""From so many memories on one pass over the whole log is quicker than a look at each row of theirs."""
 
 _Payload = Mapping[str, Any]
 
@@ -81,6 +89,14 @@ def plan_recover(
     say = progress or no_progress
     known = known_snapshots(install, host, settings, ledger=ledger)
     report = audit(install, host, snapshots=known, progress=progress, pause=pause, ledger=ledger, keep=False)
+    with no_collector():
+        return _planned(report, known, host, wanted, ledger, say)
+
+
+def _planned(
+    report: Report, known: Snapshots, host: Host, wanted: Wanted, ledger: bool, say: Progress
+) -> RecoverPlan:
+    """The plan of an audited install. Raises as plan_recover does."""
     install = report.install
     _check_read(report)
     say("looking for texts and owners", None, None)
@@ -92,6 +108,9 @@ def plan_recover(
     if wanted.memories:
         _check_known(ids, rows, store, wanted.snapshot)
     sources = _Sources.read(install, host, known, ids, ledger, wanted.snapshot)
+    agent = report.agent
+    if agent.mem0_version is None and sources.agent is not None:
+        agent = replace(agent, mem0_version=sources.agent.mem0, client_version=sources.agent.client)
     actors = core.owners_by_actor(
         _speakers(install, host),
         [
@@ -110,7 +129,16 @@ def plan_recover(
     unknown: list[Recoverable] = []
     left: list[LeftOut] = []
     for memory_id in ids:
-        one = _recoverable(memory_id, rows.get(memory_id, ()), lost, store, sources, actors, wanted.snapshot)
+        one = _recoverable(
+            memory_id,
+            rows.get(memory_id, ()),
+            lost,
+            store,
+            sources,
+            actors,
+            wanted.snapshot,
+            agent.mem0_version,
+        )
         if one is None:
             left.append(LeftOut(memory_id, "no-text"))
             continue
@@ -129,7 +157,7 @@ def plan_recover(
         _refuse_erased(left)
     return RecoverPlan(
         install=install,
-        agent=report.agent,
+        agent=agent,
         lost=len(lost),
         lost_ids=frozenset(lost),
         memories=memories,
@@ -170,11 +198,31 @@ def _rows(install: Install, host: Host, ids: Collection[str]) -> dict[str, list[
     def failed(problem: FileProblem) -> NoReturn:
         raise CouldNotRead(f"{install.history.value}: {problem.detail}")
 
-    rows = where_it_lies(install.history.value, host, lambda path: rows_of(path, ids), failed) if ids else ()
+    def read(path: str) -> tuple[HistoryRow, ...]:
+        if len(ids) < MANY:
+            return rows_of(path, ids)
+        state, kept = read_rows(path, lambda: _KeptRows(frozenset(ids)))
+        if kept is None or state.problem is not None:
+            raise CouldNotRead(f"{path}: {state.problem.detail if state.problem else 'cannot be read'}")
+        return tuple(kept.found)
+
+    rows = where_it_lies(install.history.value, host, read, failed) if ids else ()
     found: dict[str, list[HistoryRow]] = defaultdict(list)
     for row in rows:
         found[str(row.memory_id)].append(row)
     return found
+
+
+class _KeptRows:
+    """Takes history rows (a `model.RowSink`) and keeps those of some memories."""
+
+    def __init__(self, wanted: frozenset[str]) -> None:
+        self.wanted = wanted
+        self.found: list[HistoryRow] = []
+
+    def rows(self, page: Sequence[HistoryRow]) -> None:
+        """One page of rows."""
+        self.found += [row for row in page if row.memory_id in self.wanted]
 
 
 def _speakers(install: Install, host: Host) -> frozenset[tuple[Any, Any]]:
@@ -214,6 +262,7 @@ def _recoverable(
     sources: _Sources,
     actors: Mapping[str, Owner],
     snapshot: str | None,
+    mem0: str | None,
 ) -> Recoverable | None:
     """What there is of a memory to add again; None where no text of it is left."""
     payload, named = sources.payload(memory_id)
@@ -232,13 +281,16 @@ def _recoverable(
     role, actor = core.spoken_by(rows)
     snapshot_owner = sources.owner_in_snapshot(memory_id)
     if here is not None:
-        owner, by = core.whose(_owner(here), None, None, None)
+        owner, by = core.whose(_owner(here), None, None, None, mem0)
         by = by.replace("the ledger", "the store")
     else:
         owner, by = core.whose(
-            sources.ledger.get(memory_id), snapshot_owner, named, actors.get(actor) if actor else None
+            sources.ledger.get(memory_id),
+            snapshot_owner,
+            named,
+            actors.get(actor) if actor else None,
+            mem0,
         )
-    expires = payload.get("expiration_date") if payload is not None else None
     return Recoverable(
         memory_id=memory_id,
         text=text,
@@ -252,8 +304,20 @@ def _recoverable(
         actor=actor,
         metadata=core.own_metadata(payload) if payload is not None else {},
         metadata_by=named if payload is not None else None,
-        expires=expires if isinstance(expires, str) else None,
+        expires=_expires(payload, rows),
     )
+
+
+def _expires(payload: _Payload | None, rows: Sequence[HistoryRow]) -> str | None:
+    """The expiration date that a snapshot has of a memory; None where the log has a change of it since then, which may
+    have been of the date."""
+    if payload is None or not isinstance(payload.get("expiration_date"), str):
+        return None
+    logged = [at for row in rows if (at := instant(row.updated_at or row.created_at)) is not None]
+    held = instant(payload.get("updated_at") or payload.get("created_at"))
+    if logged and held is not None and logged[-1] - held > SAME_INSTANT_S:
+        return None
+    return str(payload["expiration_date"])
 
 
 def _owner(payload: _Payload) -> Owner:
@@ -270,8 +334,6 @@ def _left_out(
     """Why a memory is not added; None where it is."""
     if any(_is_erased(one, owner, erasures) for owner in (one.owner, sources.ledger.get(one.memory_id))):
         return LeftOut(one.memory_id, "erased")
-    if one.state == "lost" and one.memory_id in sources.recovered:
-        return LeftOut(one.memory_id, "before", sources.recovered[one.memory_id])
     if one.state == "lost" and one.memory_id not in sure and not (wanted.doubtful or wanted.memories):
         return LeftOut(one.memory_id, "doubtful")
     if one.owner is None and wanted.skip_unknown:
@@ -332,14 +394,20 @@ def apply_recover(
 
     `config` is the dict that the user gives to `Memory.from_config`. Each new id is recorded in the ledger at once, and
     a text that its owner has by now is not added: so a run that was cut off goes on where it stopped, and a second one
-    adds nothing. Raises Refused where the install is in use or no ledger can be kept, Failed where it stopped half-way:
-    the message says how far it came.
+    adds nothing. One that cannot be added is named and skipped, some in a row end the run. Raises Refused where the
+    install is in use or no ledger can be kept, Failed where it stopped half-way: the message says how far it came.
     """
     say = progress or no_progress
     started = time.monotonic()
     refuse_in_use(plan.install, host)
+    if interrupted(plan.install, host) is not None:
+        raise Refused(
+            "a restore was cut off here: that comes first", "mem0audit snapshot restore --in-place --dry-run"
+        )
     done: dict[str, str] = {}
     added: list[tuple[str, str]] = []
+    failed: list[tuple[str, str]] = []
+    row = 0
     with ledgers.opened(plan.install, host, make=True) as book:
         if book is None or isinstance(book, NotChecked):
             raise Refused(
@@ -358,8 +426,16 @@ def apply_recover(
                         assert one.owner is not None
                         new = twins.get(core.twin(one.text, one.owner))
                         if new is None:
-                            new = _added(memory, one, door.mem0)
+                            try:
+                                new = _added(memory, one, door.mem0)
+                            except (Failed, Refused) as problem:
+                                failed.append((one.memory_id, problem.message))
+                                row += 1
+                                if row == IN_A_ROW:
+                                    raise
+                                continue
                             added.append((one.memory_id, new))
+                            row = 0
                         done[one.memory_id] = new
                         if one.state == "lost":
                             book.note_recovered(one.memory_id, new, now())
@@ -373,10 +449,12 @@ def apply_recover(
         except CannotUse as error:
             raise _stopped(f"the ledger {error.why}", None, len(done), len(plan.memories)) from None
         except (Failed, Refused) as problem:
-            if not done:
+            if not done and not failed:
                 raise
-            raise _stopped(problem.message, problem.hint, len(done), len(plan.memories)) from None
-    return Recovered(plan, tuple(added), door.mem0, len(done) - len(added), time.monotonic() - started)
+            first = failed[-row][1] if row else problem.message
+            raise _stopped(first, problem.hint, len(done), len(plan.memories)) from None
+    there = len(done) - len(added)
+    return Recovered(plan, tuple(added), door.mem0, there, tuple(failed), time.monotonic() - started)
 
 
 def _lost_for_sure(plan: RecoverPlan) -> list[str]:
@@ -482,13 +560,13 @@ class _Store:
 
 @dataclass(frozen=True)
 class _Sources:
-    """What the ledger and the snapshots know of the memories that are asked for: whose they are, and which were
-    added back before (old id to new), or are `lost` for sure because they were when others were added back."""
+    """What the ledger and the snapshots know of the memories that are asked for: whose they are, and which are `lost`
+    for sure because they were when others were added back."""
 
     ledger: Mapping[str, Owner]
     payloads: Mapping[str, tuple[_Payload, str]]
-    recovered: Mapping[str, str]
     lost: frozenset[str] = frozenset()
+    agent: KnownAgent | None = None
     not_read: tuple[str, ...] = ()
 
     @staticmethod
@@ -503,13 +581,13 @@ class _Sources:
         """Raises CouldNotRead where the `snapshot` that is meant cannot be read."""
         wanted = frozenset(ids)
         owners: dict[str, Owner] = {}
-        recovered: dict[str, str] = {}
         lost: frozenset[str] = frozenset()
+        agent: KnownAgent | None = None
         with ledgers.opened(install, host, wanted=ledger) as book:
             if book is not None and not isinstance(book, NotChecked):
                 try:
                     owners = {i: owner for i, owner in book.owners().items() if i in wanted}
-                    recovered, lost = book.recovered(), book.lost()
+                    lost, agent = book.lost(), book.agent()
                 except CannotUse as error:
                     raise Refused(f"the ledger {error.why}", "to go on without it: --no-ledger") from None
         payloads: dict[str, tuple[_Payload, str]] = {}
@@ -517,7 +595,7 @@ class _Sources:
         if snapshot is not None:
             found = _in_snapshot(snapshot, wanted)
             payloads = {i: (payload, Path(snapshot).name) for i, payload in found.items()}
-            return _Sources(owners, payloads, recovered, lost)
+            return _Sources(owners, payloads, lost, agent)
         # the newest that has it counts
         for one in reversed(known.snapshots):
             missing = wanted - payloads.keys()
@@ -529,7 +607,7 @@ class _Sources:
                 not_read.append(problem.message)
                 continue
             payloads.update({i: (payload, one.name) for i, payload in found.items()})
-        return _Sources(owners, payloads, recovered, lost, tuple(not_read))
+        return _Sources(owners, payloads, lost, agent, tuple(not_read))
 
     def payload(self, memory_id: str) -> tuple[_Payload | None, str | None]:
         """A memory's payload in the newest snapshot that has it, and that snapshot's name."""

@@ -209,7 +209,14 @@ def recovered_text(done: Recovered, screen: Screen, *, words: tuple[str, ...] = 
             else ""
         )
     )
-    lines += _whose(replace(plan, unknown=()), screen) + _left_out(plan, screen)
+    failed = {one for one, _ in done.failed}
+    back = tuple(one for one in plan.memories if one.memory_id not in failed)
+    lines += _whose(replace(plan, memories=back, unknown=()), screen) + _left_out(plan, screen)
+    if failed:
+        lines += screen.wrap(
+            f"{memories(len(failed))} could not be added; the same command tries them again:"
+        )
+        lines += [f"  {escape(one)}  {escape(why)}" for one, why in done.failed]
     if plan.unknown:
         wait = (
             "waits until somebody says whose it is"
@@ -291,6 +298,7 @@ def recovered_json(done: Recovered) -> str:
             **_plan_body(done.plan),
             "added": [{"id": old, "new_id": new} for old, new in done.added],
             "there": done.there,
+            "failed": [{"id": one, "why": why} for one, why in done.failed],
             "mem0_version": done.mem0,
             "seconds": round(done.seconds, 3),
         },

@@ -1,4 +1,5 @@
-"""The only SQL of ours that writes to mem0's log: puts rows back that an interrupted migration stranded.
+"""Puts rows of mem0's log back that an interrupted migration stranded. With `overwrite.py`, which empties texts, the
+only SQL of ours that writes to it.
 
 Rows are inserted as mem0 wrote them, below the present ones and in their order: behind them a deleted memory's last
 event would be its ADD. No row is changed or removed, no event is made up, and the old table stays. It is one

@@ -14,12 +14,13 @@ from tests.builders import DIMS, vector_of
 
 
 class Embedder:
-    """What was asked, and how many texts are answered before it refuses (None: all)."""
+    """What was asked, how many texts are answered before it refuses (None: all), and which it always refuses."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.asked: list[str] = []
         self.left: int | None = None
+        self.refused: set[str] = set()
 
     def config(self, **more: Any) -> dict[str, Any]:
         """The dict for `Memory.from_config`, without paths."""
@@ -44,7 +45,7 @@ def serving() -> Iterator[Embedder]:
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             texts = body["input"] if isinstance(body["input"], list) else [body["input"]]
-            if embedder.left is not None and embedder.left < len(texts):
+            if embedder.refused & set(texts) or (embedder.left is not None and embedder.left < len(texts)):
                 said, status = {"error": {"message": f"no quota for {texts[0]}"}}, 400
             else:
                 embedder.left = None if embedder.left is None else embedder.left - len(texts)

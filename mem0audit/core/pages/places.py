@@ -200,11 +200,11 @@ RULES = (
                 commands(
                     "sqlite3 -readonly -cmd '.timeout 30000' ~/.mem0/history.db "
                     "\"VACUUM INTO '/srv/backup/history.db'\"",
-                    "mem0audit log",
-                    "mem0audit show MEMORY_ID",
+                    "mem0audit recover --dry-run",
                 ),
-                "Each text can be added again with memory.add(text, user_id=…, infer=False). Whose it was, "
-                "the log does not say in any version.",
+                "That says whose they are, as far as it is known, and what cannot come back. Then, with the agent "
+                "stopped:",
+                commands("mem0audit recover --config mem0.yaml"),
             )
         ),
         not_this="The folder is there and single memories are missing: D302.",
