@@ -174,7 +174,7 @@ def test_two_first_runs_make_one(tmp_path: Path) -> None:
         )
         for _ in range(2)
     ]
-    said = [process.communicate(timeout=100) for process in both]
+    said = [process.communicate(timeout=300) for process in both]
     assert [process.returncode for process in both] == [0, 0]
     assert len({out for out, _err in said}) == 1
     assert sorted("ready" in err for _out, err in said) == [False, True]

@@ -55,7 +55,7 @@ def run(
         cwd=home,
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=60,
+        timeout=300,
         check=False,
         **options,  # type: ignore[call-overload]
     )

@@ -187,7 +187,7 @@ import sqlite3, sys, time
 names = ('qdrant/collection/mem0/storage.sqlite', 'history.db')
 held = [sqlite3.connect(f'{sys.argv[1]}/{name}') for name in names]
 [one.execute('select * from sqlite_master').fetchall() for one in held]
-print('open', flush=True); time.sleep(60)
+print('open', flush=True); time.sleep(600)
 """
 
 

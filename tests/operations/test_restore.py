@@ -256,7 +256,7 @@ def agent(store: Any) -> Iterator[int]:
         log = sqlite3.connect(store.history)
         log.execute("SELECT count(*) FROM history").fetchone()
         os.write(writing, b"x")
-        time.sleep(60)
+        time.sleep(600)
         os._exit(client is None)
     AGENTS.add(pid)
     try:

@@ -345,7 +345,7 @@ for c in open_:
     c.execute("CREATE TABLE extra (x)"); c.execute("DROP TABLE extra")
     c.execute("SELECT * FROM sqlite_master").fetchall()
 print("open", flush=True)
-time.sleep(100)
+time.sleep(600)
 """
 
 
