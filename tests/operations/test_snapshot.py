@@ -31,7 +31,7 @@ from mem0audit.operations import verify as operation
 from mem0audit.operations.snapshot import create, plan_create
 from mem0audit.operations.verify import NoSnapshot, find_snapshots, list_snapshots, verify
 from mem0audit.stores import files, pair
-from tests.builders import MemoryBuilder, RawHistory, RawPoints, copy_store
+from tests.builders import MemoryBuilder, RawHistory, RawPoints, copy_store, fork
 
 ROOT = Path(__file__).parents[2]
 STORES = ("0.1.40", "1.0.0", "1.0.11", "2.2.1", "2.2.1-nlp")
@@ -85,10 +85,7 @@ def to_wal(*paths: Path | str) -> None:
 
 def in_child(work: Callable[[], Any]) -> int:
     """Runs `work` in a child process; its exit code, or minus the signal that ended it."""
-    with warnings.catch_warnings():
-        # Python 3.12 and later warn of any fork beside threads; here are those of pytest-xdist and numpy, idle
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
+    pid = fork()
     if pid == 0:
         code = 99
         try:

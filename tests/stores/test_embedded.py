@@ -32,6 +32,7 @@ from mem0audit.core.points import MemoryKeeper, PointRecord
 from mem0audit.core.seal import SealKeeper
 from mem0audit.stores import embedded, pickles, sqlitefiles
 from mem0audit.stores.embedded import EmbeddedStore
+from tests.builders import fork
 from tests.speed import Allowance, kept_waiting
 
 DATA = Path(__file__).parent.parent / "data"
@@ -691,10 +692,7 @@ def test_beside_a_writer_at_full_speed_every_read_is_one_instant(
     path = new_store(tmp_path, rows, dims=300)
     said, saying = os.pipe()
     told, telling = os.pipe()
-    with warnings.catch_warnings():
-        # Python 3.12 and later warn of any fork beside threads
-        warnings.simplefilter("ignore", DeprecationWarning)
-        writer = os.fork()
+    writer = fork()
     if writer == 0:
         try:
             os.close(telling)
