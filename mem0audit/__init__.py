@@ -7,13 +7,13 @@ report = mem0audit.audit(history="/srv/agent/history.db", qdrant_path="/srv/agen
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mem0audit.core.model import Install, Report
 
 __version__ = "0.1.0"
-__all__ = ["audit", "locate"]
+__all__ = ["audit", "erase", "locate"]
 
 
 def locate(
@@ -87,3 +87,52 @@ def audit(
         interrupted=interrupted(install, host),
         ledger=ledger,
     )
+
+
+def erase(
+    memory: Any,
+    *,
+    user_id: str | None = None,
+    agent_id: str | None = None,
+    run_id: str | None = None,
+    memory_ids: Sequence[str] = (),
+    only_this_store: bool = False,
+    receipt: str | None = None,
+) -> Any:
+    """Delete a user's, agent's or run's memories inside the running agent, as the command `mem0audit delete` does with
+    the agent stopped: through the agent's own `Memory`, by id, then what its entities link of them.
+
+    `memory` is the agent's open `Memory`, whose other threads go on meanwhile; nothing of it is swapped, and no model
+    is asked. For an `AsyncMemory`, await the result. Several ids together mean memories that have all of them; `*` and
+    blank ones are refused; `memory_ids` names single memories instead. The result (`core.erase.Erased`) counts what
+    went and what can still be read; `receipt` is a file for a receipt. Raises `core.errors.Refused` where it may not,
+    `CouldNotRead` where there is nothing of it, `Failed` where it was cut off: the same call finishes it.
+    """
+    from mem0audit.core.erase import scope_of
+    from mem0audit.core.errors import UsageProblem
+    from mem0audit.install.config import load_settings
+    from mem0audit.install.host import this_host
+    from mem0audit.operations.erase import erase_inside
+    from mem0audit.stores.mem0live import is_async
+
+    scope = scope_of(user_id, agent_id, run_id)
+    if (scope is None) == (not memory_ids):
+        raise UsageProblem("name a user, an agent or a run, or else single memories")
+
+    def run() -> Any:
+        host = this_host()
+        return erase_inside(
+            memory,
+            host,
+            scope=scope,
+            memory_ids=memory_ids,
+            only_this_store=only_this_store,
+            settings=load_settings(host),
+            receipt=receipt,
+        )
+
+    if is_async(memory):
+        import asyncio
+
+        return asyncio.to_thread(run)
+    return run()

@@ -196,13 +196,11 @@ def _audit_snapshot(
 
 def exit_code(report: Report, fail_on: FailOn) -> int:
     """The code an audit ends with."""
-    from mem0audit.report.seal import says_something
-    from mem0audit.report.text import nothing_found
-
     of_audit = exits.of_audit(
-        report.findings, report.not_checked, fail_on.severity, nothing_found=nothing_found(report)
+        report.findings, report.not_checked, fail_on.severity, nothing_found=report.nothing_found
     )
-    return exits.first_of([of_audit, exits.REFUSED if says_something(report.seal) else exits.OK])
+    refused = report.seal is not None and report.seal.refused
+    return exits.first_of([of_audit, exits.REFUSED if refused else exits.OK])
 
 
 def show(

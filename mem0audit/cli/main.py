@@ -12,11 +12,16 @@ from mem0audit.cli import (
     audit,
     backups,
     config,
+    delete,
     demo,
     diff,
     exits,
     explain,
+    help,
     log,
+    recover,
+    relocate,
+    residue,
     restore,
     retention,
     schedule,
@@ -34,19 +39,20 @@ _UsageError = cast("type[Exception]", typer.BadParameter.__mro__[2])
 app = typer.Typer(
     name="mem0audit",
     help="Reads both stores of a mem0 install side by side, beside the running agent; takes them as one pair, and puts "
-    "them back. Nothing but a restore in place changes a store.",
+    "them back, moves them, and deletes or recovers memories through mem0. Looking changes nothing.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for module in (audit, status, explain, show, users, log, demo):
+for module in (audit, status, explain, show, users, log, relocate, recover, delete, residue, demo):
     module.register(app)
 for module in (restore, retention, backups, diff):
     module.register(snapshot.app)
 app.add_typer(snapshot.app, name="snapshot")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(config.app, name="config")
+help.register(app)
 
 
 def _version(wanted: bool) -> None:

@@ -115,8 +115,13 @@ def _digest(salt: str, what: str, value: Any) -> str:
 
 
 def joined(*records: Sequence[Erasure]) -> tuple[Erasure, ...]:
-    """All of them once, oldest first."""
-    return tuple(sorted({one for record in records for one in record}, key=lambda e: (e.at, e.salt)))
+    """All of them once, oldest first; of one that was put on record as it began and as it ended, the end."""
+    by_salt: dict[str, Erasure] = {}
+    for one in (one for record in records for one in record):
+        there = by_salt.get(one.salt)
+        if there is None or (one.at, one.scope, one.ids) > (there.at, there.scope, there.ids):
+            by_salt[one.salt] = one
+    return tuple(sorted(by_salt.values(), key=lambda e: (e.at, e.salt)))
 
 
 # --- The file --------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ times. An event found takes the memories that it explains away from the weaker e
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -420,7 +421,7 @@ def _reset(r: Reading, check: SealCheck) -> Incident:
             " more.",
             "If it was: mem0audit audit --seal --accept REASON begins again from what is there now.",
         ),
-        codes=("D311", "H408"),
+        codes=("H408",),
     )
 
 
@@ -438,7 +439,8 @@ def _stranded(r: Reading) -> Incident | None:
             "mem0 0.1.100 to 0.1.106 hang when they open a log of 0.1.99 or older, and no version reads it again",
         ),
         advice=(
-            "Take a copy of history.db before the agent starts again: a later migration can drop that table.",
+            "mem0audit recover --stranded-log --dry-run",
+            "Do not change the agent's mem0 before that: a later migration can drop that table.",
         ),
         codes=("I205", "D303", "H402"),
         memory_ids=frozenset(table.memory_ids),
@@ -512,13 +514,8 @@ def _log_lost(f: _Facts) -> Iterator[Incident]:
 
 def _delete_runs(t: Timeline) -> Iterator[tuple[int, int]]:
     """Runs of DELETE rows as (first position, length)."""
-    start = None
-    for k in range(len(t.events) + 1):
-        if k < len(t.events) and t.events[k] == ord("D"):
-            start = k if start is None else start
-        elif start is not None:
-            yield start, k - start
-            start = None
+    for run in re.finditer(rb"D+", t.events):
+        yield run.start(), run.end() - run.start()
 
 
 def _whole_runs(t: Timeline, first: int, last: int) -> tuple[int, int]:
@@ -678,7 +675,10 @@ _PATTERNS: Sequence[Callable[[_Facts], Iterator[Incident]]] = (
     _cut_short,
 )
 
-_KEEP_LOG = ("Their texts are in the log: keep a copy of history.db before anything else is tried.",)
+_KEEP_LOG = (
+    "Their texts are in the log: keep a copy of history.db before anything else is tried. Then:",
+    "mem0audit recover --dry-run",
+)
 
 
 def _lines(*lines: str | None) -> tuple[str, ...]:

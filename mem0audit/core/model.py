@@ -505,6 +505,11 @@ class SealOutcome:
     memories: int = 0
     rows: int = 0
 
+    @property
+    def refused(self) -> bool:
+        """There is something to seal, and it was not sealed."""
+        return not self.extended and not self.unchanged
+
 
 @dataclass(frozen=True)
 class Report:
@@ -531,3 +536,15 @@ class Report:
     """Set where not an install was audited but a snapshot or a backup."""
     seal: SealOutcome | None = None
     """What came of sealing; None where it was not asked for."""
+
+    @property
+    def store_paths(self) -> tuple[str, ...]:
+        """The history file, and the embedded folder where there is one."""
+        vectors = self.install.vectors
+        return (self.install.history.value, *([vectors.value] if vectors else ()))
+
+    @property
+    def nothing_found(self) -> bool:
+        """Neither store of the install exists, so that there was nothing to audit."""
+        places = [p for p in self.places if p.path in self.store_paths]
+        return bool(places) and all(not p.exists and p.problem is None for p in places) and not self.findings

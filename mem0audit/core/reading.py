@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from mem0audit.core.model import (
@@ -64,19 +64,13 @@ class Memories:
 
         Without a user, by the whole owner.
         """
-        seen: set[bytes] = set()
-        repeated: set[bytes] = set()
-        for point in self.read.rows.values():
-            text = point.text
-            if text is None or point.flags & NO_TEXT:
-                continue
-            if text in seen:
-                repeated.add(text)
-            else:
-                seen.add(text)
+        texts = [p.text for p in self.read.rows.values() if not p.flags & NO_TEXT]
+        repeated: set[bytes | None] = set()
+        if len(set(texts)) < len(texts):
+            repeated = {text for text, count in Counter(texts).items() if count > 1}
         groups: dict[tuple[object, bytes], list[tuple[str, Owner, int]]] = defaultdict(list)
-        for memory_id, point in self.real() if repeated else ():
-            if point.text is not None and point.text in repeated:
+        for memory_id, point in self.by_id.items() if repeated else ():
+            if point.text is not None and point.text in repeated and not point.flags & NO_TEXT:
                 user = point.owner[0] if point.owner[0] is not None else point.owner
                 groups[(repr(user), point.text)].append((memory_id, point.owner, point.rowid))
         return groups
@@ -84,15 +78,17 @@ class Memories:
     def owned_by(self, owners: Collection[Owner]) -> Iterator[tuple[str, PointRecord]]:
         """Its memories with one of these owners, or with an owner that is a list or a dict."""
         if owners or any(p.flags & ODD_OWNER for _, p in self.noted):
-            for memory_id, point in self.real():
+            for memory_id, point in self.by_id.items():
                 if point.flags & ODD_OWNER or point.owner in owners:
                     yield memory_id, point
 
-    def real(self) -> Iterator[tuple[str, PointRecord]]:
-        """Its memories: every point but mem0's own telemetry."""
-        for point_id, record in self.read.rows.items():
-            if not record.flags & TELEMETRY:
-                yield point_id if type(point_id) is str else str(point_id), record
+    @cached_property
+    def by_id(self) -> Mapping[str, PointRecord]:
+        """Its memories by id: every point but mem0's own telemetry."""
+        rows = self.read.rows
+        if set(map(type, rows)) <= {str} and not any(p.flags & TELEMETRY for _, p in self.noted):
+            return rows  # type: ignore[return-value]  # as nearly every collection is: no copy
+        return {str(i): p for i, p in rows.items() if not p.flags & TELEMETRY}
 
     @property
     def count(self) -> int:
@@ -144,6 +140,8 @@ class Reading:
     """What of the comparison stood at a second look; None where there was none."""
     last_seal: LastSeal | NotChecked = NO_SEAL
     """The seal to compare with, or why there is none."""
+    recovered: Mapping[str, str] = field(default_factory=dict)
+    """Lost memories that were added back: the new id of each, by its old one."""
     sealed_rows: SealedRows | None = None
     """The log beside the sealed rows, where it was read for a seal."""
 
@@ -154,15 +152,21 @@ class Reading:
             return self.standing
         if self.timeline is None or not self.vectors_readable:
             return None
-        return compare(self.timeline, {i: m for c in self.memories for i, m in c.real()}, self.elsewhere)
+        points = self.memories[0].by_id if len(self.memories) == 1 else None
+        if points is None:
+            points = {i: p for c in self.memories for i, p in c.by_id.items()}
+        both = compare(self.timeline, points, self.elsewhere)
+        # the log calls them live for ever: no row says what became of them
+        back = {old for old, new in self.recovered.items() if new in self.timeline.memories}
+        return replace(both, lost=tuple(i for i in both.lost if i not in back)) if back else both
 
     @property
     def sealable(self) -> Iterator[tuple[str, PointRecord]]:
         """The memories that a seal is of: those of the install's collection, and of others that its log knows."""
         known = {} if self.timeline is None else self.timeline.memories
         for home in sorted(self.memories, key=lambda c: c.configured):
-            if home.configured or any(i in known for i, _ in home.real()):
-                yield from home.real()
+            if home.configured or any(i in known for i in home.by_id):
+                yield from home.by_id.items()
 
     @cached_property
     def seal_check(self) -> SealCheck | None:

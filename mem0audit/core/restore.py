@@ -287,21 +287,25 @@ class Restored:
 
 @dataclass(frozen=True)
 class Kept:
-    """One thing that a restore put aside, as recorded: its path and identity, and of which restore."""
+    """One thing that was put aside, as recorded: its path and identity, when, and by what `work`: a "restore" (of
+    which `snapshot`) or a "move" (then `snapshot` is the folder that it went to)."""
 
     path: str
     identity: str
     snapshot: str
     at: str
+    work: str = "restore"
 
 
 @dataclass(frozen=True)
 class DiscardPlan:
-    """What `--discard-replaced` removes: those of the record that are still there, with their sizes in bytes."""
+    """What `--discard-replaced` removes: those of the record that are still there, with their sizes in bytes; `others`
+    of it stay."""
 
     record: str
     kept: tuple[Kept, ...]
     sizes: tuple[int, ...]
+    others: tuple[Kept, ...] = ()
 
 
 def record_text(kept: Iterable[Kept]) -> str:

@@ -13,8 +13,12 @@ months (UTC) that have one, and to all within a length of time before the newest
 Snapshots of different installs in one folder are series of their own, each with all the places of the policy and a last
 good one: those of one install never push out those of another.
 
-Whatever the policy says, these stay: the newest good one, what is marked to be kept, what is dated in the future
-(the clock was wrong then, or is now), and what has a damaged manifest (nothing says what or from when it is).
+Whatever the policy says, these stay: the newest good one, and where that lacks memories that its log calls live, or
+holds fewer changes than an older one (the log only grows), the newest good one from before: the way back that an audit
+names. So nights of an emptied store push out none of a full one. And what is marked to be kept, what is dated in the
+future (the clock was wrong then, or is now), and what has a damaged manifest (nothing says what or from when it is).
+One that holds memories of somebody erased since has its places in the policy, and stays for no other reason: it is no
+last good pair.
 """
 
 from __future__ import annotations
@@ -33,6 +37,8 @@ _LENGTH: Final = re.compile(r"([1-9]\d{0,4})([hdw])", re.ASCII)
 _UNITS: Final = {"h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 
 THE_LAST: Final = "the last good pair"
+BEFORE_LOSS: Final = "the last good pair from before memories were lost"
+BEFORE_RESET: Final = "the last good pair from before the log was reset"
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,8 @@ class Standing:
     """One snapshot as a policy sees it. `taken_at` is in seconds since 1970, None where the manifest is damaged.
 
     `why` says what is wrong with it, or when it was verified; `kept` is the reason of a mark; `series` names the
-    install it is of, empty where that is not known.
+    install it is of, empty where that is not known. `changes` are the rows of its log, `lost` the memories live in it
+    that its vectors lack, `erased` the memories in it of somebody who was erased since.
     """
 
     name: str
@@ -84,6 +91,9 @@ class Standing:
     why: str = ""
     kept: str | None = None
     series: str = ""
+    changes: int = 0
+    lost: int = 0
+    erased: int = 0
 
 
 @dataclass(frozen=True)
@@ -111,8 +121,8 @@ def _decide(policy: Policy, everything: Sequence[Standing], now: float) -> tuple
     dated = [one for one in everything if one.taken_at is not None and one.taken_at <= now]
     good = [one for one in dated if one.state == "good"]
     places = _places(policy, good)
-    if good:
-        places[good[0].name] = (*places.get(good[0].name, ()), THE_LAST)
+    for one, why in _ways_back(good):
+        places[one.name] = (*places.get(one.name, ()), why)
     unsettled = _places(policy, [one for one in dated if one.state in ("good", "not settled")])
     for one in dated:
         if one.state == "good":
@@ -123,6 +133,20 @@ def _decide(policy: Policy, everything: Sequence[Standing], now: float) -> tuple
         if one.name in wanted:
             places[one.name] = (f"{_state(one)}; would be {', '.join(wanted[one.name])}",)
     return tuple(_decision(one, places.get(one.name, ()), now) for one in everything)
+
+
+def _ways_back(good: Sequence[Standing]) -> list[tuple[Standing, str]]:
+    """The good ones that stay in any case, and why; `good` is newest first."""
+    good = [one for one in good if not one.erased]
+    if not good:
+        return []
+    last = good[0]
+    found = [(last, THE_LAST)]
+    if last.lost:
+        # as `Snapshots.before_loss` looks for it: a few may have been lost long ago
+        found += [(one, BEFORE_LOSS) for one in good if one.lost * 2 <= last.lost][:1]
+    found += [(one, BEFORE_RESET) for one in good if one.changes > last.changes][:1]
+    return found
 
 
 def _newest(one: Standing) -> tuple[float, int, str]:
@@ -144,6 +168,8 @@ def _decision(one: Standing, places: tuple[str, ...], now: float) -> Decision:
         reasons.append("dated in the future")
     if reasons:
         return Decision(one, True, tuple(reasons))
+    if one.erased:
+        return Decision(one, False, (f"holds {one.erased:,} memories of somebody erased since",))
     return Decision(one, False, () if one.state == "good" else (_state(one),))
 
 

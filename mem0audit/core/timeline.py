@@ -96,7 +96,7 @@ class Timeline:
     @cached_property
     def offsets(self) -> dict[str, int]:
         """How many rows name each UTC offset ("-08:00"), for those that name one."""
-        ends = Counter(when[-6:] for when in self.whens if type(when) is str)
+        ends = Counter([when[-6:] for when in self.whens if type(when) is str])
         return {end: count for end, count in ends.items() if end[3:4] == ":" and end[0] in "+-"}
 
     def rows(self, page: Sequence[HistoryRow]) -> None:
@@ -149,7 +149,8 @@ class Timeline:
     @property
     def live_count(self) -> int:
         """How many memories exist by the log."""
-        return sum(1 for log in self.memories.values() if log.last == ADD or log.last == UPDATE)
+        lasts = [log.last for log in self.memories.values()]
+        return lasts.count(ADD) + lasts.count(UPDATE)
 
     def live(self) -> Iterator[tuple[str, MemoryLog]]:
         """The memories whose last event is ADD or UPDATE, with their logs."""

@@ -59,6 +59,30 @@ def wipes_folder_at_start(mem0: str | None, on_disk: bool | None) -> bool | None
     return wiping and on_disk is not True if wiping is not None else None
 
 
+def changes_given_config(mem0: str | None) -> bool | None:
+    """Whether `Memory(config)` changes the MemoryConfig it is given: 0.1.89 and 0.1.92 to 0.1.116.
+
+    Its collection_name and path become those of the migrations, so that a second Memory from the same object (also
+    `Memory(); Memory()`: the default is one object) stores there. `from_config` makes a new object of the dict each
+    time, and is safe. Run with 0.1.114 both ways; 0.1.117 takes a copy.
+    """
+    if _between(mem0, (0, 1, 89), (0, 1, 89)):
+        return True
+    return _between(mem0, (0, 1, 92), (0, 1, 116))
+
+
+def one_memory_a_folder(mem0: str | None) -> bool | None:
+    """Whether a second live Memory with the same MEM0_DIR and on_disk fails, whatever its own folder: 0.1.89, 0.1.92 to
+    1.0.5.
+
+    Both open `MEM0_DIR/migrations_qdrant`, even with telemetry off, and with on_disk the first is not wiped away under
+    the second. Run with 0.1.114, 1.0.0 and 1.0.5; 1.0.6 opens none with telemetry off.
+    """
+    if _between(mem0, (0, 1, 89), (0, 1, 89)):
+        return True
+    return _between(mem0, (0, 1, 92), (1, 0, 5))
+
+
 def bulk_delete_drops_collection(mem0: str | None) -> bool | None:
     """Whether `Memory.delete_all(filter)` drops everybody's memories: 0.1.118 to 1.0.5, sync only.
 
@@ -159,6 +183,20 @@ def _order(one: str | None, other: str | None) -> tuple[Version, Version]:
     return min(a[:3], b[:3]), max(a[:3], b[:3])
 
 
+OLDEST_TO_CHANGE, NEWEST_TO_CHANGE = "1.0.8", "2.2"
+"""The mem0 releases under which memories are changed, 2.2 with every patch: those that the tests run."""
+
+
+def changes_are_tried(mem0: str | None) -> bool | None:
+    """Whether memories may be changed under this mem0: 1.0.8 to 2.2.x.
+
+    Before 1.0.8 `Memory()` can delete the folder, and a deletion leaves rows without times; a later one than 2.2 was
+    not measured.
+    """
+    numbers = parse(mem0)
+    return None if numbers is None else numbers[:3] >= (1, 0, 8) and numbers[:2] <= (2, 2)
+
+
 # --- qdrant-client, local mode ------------------------------------------------------------------
 
 OLDEST_SQLITE_CLIENT: Version = (1, 1, 7)
@@ -171,6 +209,14 @@ def converts_dbm(client: str | None) -> bool | None:
     It deletes the dbm file then. 1.20.0 refuses such a folder. Read in `local/persistence.py`.
     """
     return _between(client, (1, 1, 7), (1, 19, 1))
+
+
+def pins_its_keys(client: str | None) -> bool | None:
+    """Whether a client stores ids under the same key whatever Python it runs under: 1.20.0 on.
+
+    Before, Python 3.14 (another default pickle protocol) adds rows beside the old ones and deletes none of them.
+    """
+    return _between(client, (1, 20, 0))
 
 
 # The first release whose models know a key of meta.json. Clients from 1.3.2 on refuse unknown keys
@@ -259,3 +305,28 @@ def can_read(client: str | None, config_keys: Iterable[str]) -> bool | None:
     if numbers >= needed:
         return True
     return False if numbers >= (1, 3, 2) else None
+
+
+def _always_written(key: str) -> bool:
+    """Whether a client writes this key for every collection, and not only where somebody set it."""
+    return "." not in key or key.startswith("vectors.")
+
+
+def written_keys(client: str) -> frozenset[str]:
+    """The configuration keys that this client writes for every collection with one unnamed vector."""
+    numbers = parse(client) or (0,)
+    gone = {"init_from"} if numbers >= (1, 16, 0) else set()
+    return frozenset(
+        k for k, first in _FIRST_CLIENT.items() if first <= numbers and _always_written(k) and k not in gone
+    )
+
+
+def locks_out(writer: str, reader: str | None) -> bool | None:
+    """Whether a meta.json that `writer` wrote keeps `reader`, both qdrant-clients, from opening the folder."""
+    reads = can_read(reader, written_keys(writer))
+    return None if reads is None else not reads
+
+
+def is_format_of(client: str, config_keys: Iterable[str]) -> bool:
+    """Whether a collection's configuration keys are those that this client writes: neither older nor newer."""
+    return {k for k in config_keys if _always_written(k)} == written_keys(client)

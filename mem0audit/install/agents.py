@@ -1,7 +1,7 @@
 """Whose mem0 it is: the agent's Python and the versions of mem0ai and qdrant-client it imports."""
 
 # Paths here are texts of this or another mount namespace, kept as they were written: no pathlib.
-# ruff: noqa: PTH110, PTH112, PTH116
+# ruff: noqa: PTH110, PTH112, PTH116, PTH121
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 
 from mem0audit.core.model import Agent, Holder, Install
-from mem0audit.install.host import Host
+from mem0audit.install.host import Host, resolved
 from mem0audit.install.interpreters import (
     Package,
     arguments_of,
@@ -44,6 +44,29 @@ def whose_mem0(install: Install, holders: Sequence[Holder], host: Host) -> Agent
         if agent.mem0_version is not None:
             return agent
     return looks[0]
+
+
+def runs_here(agent: Agent, holders: Sequence[Holder], host: Host) -> bool:
+    """Whether the agent's interpreter is the same file by the same path to us as to the process that runs it."""
+    python = agent.interpreter
+    if python is None or not os.path.exists(host.at(python)):
+        return False
+    for holder in holders:
+        if holder.interpreter != python:
+            continue
+        base = base_of(holder.pid, host)
+        try:
+            return not base or os.path.samefile(
+                resolved(base + python, host), resolved(host.at(python), host)
+            )
+        except OSError:
+            return False
+    return True
+
+
+def packages_of(python: str, host: Host, home: str | None) -> tuple[str, ...]:
+    """Where a Python of this machine looks for packages, run by a user with this home, as far as its files tell."""
+    return import_path(python, host, "", {"HOME": home} if home else {})
 
 
 def _named(python: str, host: Host) -> Agent:

@@ -237,6 +237,29 @@ def shown(config: Mem0Config) -> dict[str, Any]:
     return masked if isinstance(masked, dict) else {}
 
 
+def without_secrets(lines: Sequence[str], raw: Mapping[str, Any]) -> tuple[str, ...]:
+    """Lines of a configuration file for printing: what its keys, tokens and passwords are is masked in them."""
+    secrets: set[str] = set()
+
+    def collect(value: Any, key: str) -> None:
+        if isinstance(value, Mapping):
+            for name, inner in value.items():
+                collect(inner, key if _SECRET.search(key) else str(name))
+        elif isinstance(value, (list, tuple)):
+            for inner in value:
+                collect(inner, key)
+        elif isinstance(value, str) and _SECRET.search(key) and len(value) > 3:
+            secrets.add(value)
+
+    collect(raw, "")
+    out = []
+    for line in lines:
+        for secret in sorted(secrets, key=len, reverse=True):
+            line = line.replace(secret, "***").replace(json.dumps(secret)[1:-1], "***")
+        out.append(str(_masked(line)))
+    return tuple(out)
+
+
 def _masked(value: Any, key: str = "") -> Any:
     if isinstance(value, Mapping):
         # What lies below a secret's name is secret as well.
@@ -436,7 +459,26 @@ def _judged(config: Mem0Config) -> tuple[tuple[str, ...], tuple[str, ...]]:
 # --- reading -------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class ConfigText:
+    """A configuration file: its bytes, their text (without a byte order mark), what it is ("yaml", "json", "toml")
+    and what it says."""
+
+    data: bytes
+    text: str
+    kind: str
+    raw: dict[str, Any]
+
+
 def _read_mapping(path: str, only: str | None = None) -> dict[str, Any]:
+    return read_config_text(path, only).raw
+
+
+def read_config_text(path: str, only: str | None = None) -> ConfigText:
+    """Reads a configuration file by its extension (or as `only`); another one is tried as JSON, TOML and YAML.
+
+    Raises UsageProblem, one line, for what is no such file; CouldNotRead where it may not be read.
+    """
     try:
         # Not to wait for the other end of a pipe that nobody writes to; `<(command)` is one under /dev/fd.
         if stat.S_ISFIFO(os.stat(path).st_mode) and not path.startswith(("/dev/", "/proc/")):
@@ -461,14 +503,14 @@ def _read_mapping(path: str, only: str | None = None) -> dict[str, Any]:
         extension, ("json", "toml", "yaml")
     ):
         try:
-            value = _parsed(text, kind)
+            value = parsed(text, kind)
         except ValueError as error:
             problems.append(f"not {kind.upper()}: {error}")
             continue
         if isinstance(value, dict):
             if not _is_small(value):
                 raise UsageProblem(f"{path}: unfolds without end, not a configuration file")
-            return value
+            return ConfigText(data, text, kind, value)
         problems.append(f"as {kind.upper()} it holds no keys and values")
     raise UsageProblem(f"{path}: " + "; ".join(problems))
 
@@ -488,8 +530,9 @@ def _is_small(value: Any) -> bool:
     return True
 
 
-def _parsed(text: str, kind: str) -> Any:
-    """Raises ValueError with a place and without the text around it (which may hold an API key)."""
+def parsed(text: str, kind: str) -> Any:
+    """What a text of this kind says. Raises ValueError with a place and without the text around it (which may hold an
+    API key)."""
     if kind == "json":
         try:
             return json.loads(text)

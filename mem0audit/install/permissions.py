@@ -5,10 +5,11 @@ when somebody else is in it: a user's private group (as in 0750 homes) has nobod
 """
 
 # Paths here are texts of this or another mount namespace, kept as they were written: no pathlib.
-# ruff: noqa: PTH116
+# ruff: noqa: PTH115, PTH116, PTH208
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import struct
@@ -125,6 +126,50 @@ def replaceable_parent(path: str, host: Host) -> str | None:
                 continue
             if all(access.allows(who, SEARCH) for access in accesses[:depth]):
                 return folders[depth]
+    return None
+
+
+def changeable_by_others(path: str, host: Host, uid: int, *, entries: bool = False) -> str | None:
+    """The first file or folder on the way to `path`, links followed, that others than root and `uid` can change or
+    replace; None where there is none. With `entries` what lies directly in the folder `path` is looked at too.
+
+    Whoever runs such a file runs what others put there. Raises OSError where something cannot be looked at.
+    """
+    everybody = [who for who in _everybody(host) if who.uid not in (0, uid)]
+
+    def is_loose(one: str) -> bool:
+        found = os.lstat(host.at(one))
+        if found.st_uid not in (0, uid):
+            return True
+        # a link's own mode says nothing; in a sticky folder nobody replaces what is another's
+        if stat.S_ISLNK(found.st_mode) or found.st_mode & stat.S_ISVTX:
+            return False
+        access = _access_at(host.at(one), found)
+        return any(access.allows(who, WRITE) for who in everybody)
+
+    todo, done = path.split("/")[::-1], ""
+    while todo:
+        part = todo.pop()
+        if part in ("", "."):
+            continue
+        if part == "..":
+            done = done.rpartition("/")[0]
+            continue
+        step = f"{done}/{part}"
+        if is_loose(step):
+            return step
+        if stat.S_ISLNK(os.lstat(host.at(step)).st_mode):
+            target = os.readlink(host.at(step))
+            done = "" if target.startswith("/") else done
+            todo.extend(target.split("/")[::-1])
+        else:
+            done = step
+        if len(todo) > 1000:
+            raise OSError(errno.ELOOP, "Too many levels of symbolic links", path)
+    if entries:
+        return next(
+            (f"{done}/{n}" for n in sorted(os.listdir(host.at(done))) if is_loose(f"{done}/{n}")), None
+        )
     return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mem0audit.core.catalogue import CATALOGUE, matches
@@ -74,9 +74,10 @@ def audit(
     say = progress or no_progress
     with ledgers.opened(install, host, wanted=ledger) as book:
         sealing = NO_SEAL if book is None else ledgers.sealing_of(book)
+        recovered = ledgers.recovered(book)
         with no_collector():
             report, reading = _audit(
-                install, host, select, ignore, (snapshots, interrupted), say, pause, sealing
+                install, host, select, ignore, (snapshots, interrupted, recovered), say, pause, sealing
             )
         if reading is None or not keep:
             return report
@@ -107,6 +108,7 @@ class _Keeping:
             return report
         with no_collector():
             problem = ledgers.note_owners(book, reading, self.host.now)
+        ledgers.note_agent(book, report.agent, report.holders, self.host)
         if problem is not None:
             report = replace(report, not_checked=(*report.not_checked, problem))
         if not self.seal:
@@ -123,7 +125,7 @@ def _audit(
     host: Host,
     select: Sequence[str],
     ignore: Sequence[str],
-    kept: tuple[Snapshots | None, Interrupted | None],
+    kept: tuple[Snapshots | None, Interrupted | None, Mapping[str, str]],
     say: Progress,
     pause: Callable[[float], None],
     sealing: Sealing | NotChecked,
@@ -131,7 +133,9 @@ def _audit(
     """The report, and what it was made of; None where there was nothing to read."""
     started = time.monotonic()
     codes = _codes(select, ignore)
-    reading = replace(_look(install, host, say, sealing), snapshots=kept[0], interrupted=kept[1])
+    reading = replace(
+        _look(install, host, say, sealing), snapshots=kept[0], interrupted=kept[1], recovered=kept[2]
+    )
     if _nothing_there(reading):
         absent = _report(reading, (), _absent(reading), (), codes=(), seconds=time.monotonic() - started)
         return absent, None
@@ -141,7 +145,9 @@ def _audit(
         first = {standing_key(f) for f in findings}
         say("looking again at what disagrees", None, None)
         pause(SECOND_LOOK_S)
-        reading = replace(_look(install, host, say, sealing), snapshots=kept[0], interrupted=kept[1])
+        reading = replace(
+            _look(install, host, say, sealing), snapshots=kept[0], interrupted=kept[1], recovered=kept[2]
+        )
         again, not_checked = judge(reading, codes)
         findings = [f for f in again if not f.code.startswith(PASSING) or standing_key(f) in first]
         reading = _standing(reading, findings)

@@ -140,7 +140,7 @@ def read_backup(
     modified_at = _modified_at(backup, host.now)
     reading = look_at_copy(install_of(backup, collection), NOBODY, host.now, say)
     row_at = _latest_row(reading, host.now)
-    points = [p for c in reading.memories for _, p in c.real()]
+    points = [p for c in reading.memories for p in c.by_id.values()]
     point_at = core.newest_point(points, host.now)
     newest_at = max((at for at in (row_at, point_at) if at is not None), default=None)
     newest_in = None
@@ -176,7 +176,7 @@ def halves_of(reading: Reading, now: float) -> Halves | None:
     unread = [c for c in reading.memories if c.read.file.problem is not None]
     if unread and not any(c.read.rows for c in reading.memories):
         return None
-    points = {i: p for c in reading.memories for i, p in c.real()}
+    points = {i: p for c in reading.memories for i, p in c.by_id.items()}
     both = compare(timeline, points, {})
     bad = any(c.read.bad or c.read.unsafe for c in reading.memories)
     legacy = any(c.legacy or c.closed for c in layout.collections)

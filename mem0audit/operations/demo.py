@@ -122,7 +122,7 @@ def build_demo(
     backup = folder / "copy-of-the-vectors.sqlite"
 
     def agent() -> Mem0Worker:
-        return Mem0Worker(python, history, vectors, COLLECTION, mem0_dir, DIMS)
+        return Mem0Worker(python, history, vectors, COLLECTION, mem0_dir, DIMS, embedder="offline")
 
     tell("an agent remembers things about alice, bob and carol")
     with agent() as memory:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mem0audit.core.errors import CouldNotRead, Failed, Mem0auditError, Refused
 from mem0audit.core.model import Install
-from mem0audit.core.restore import DiscardPlan, Kept, same
+from mem0audit.core.restore import DiscardPlan, Kept, record_text, same
 from mem0audit.install.host import Host
 from mem0audit.install.places import look_at
 from mem0audit.install.processes import holders
@@ -32,13 +32,14 @@ def _still_there(history: str, vectors: str) -> list[Kept]:
     return [
         one
         for one in read_record(record_path(history))
-        if str(Path(one.path).parent) in folders and same(exchange.identity_of(one.path), one.identity)
+        if (one.work != "restore" or str(Path(one.path).parent) in folders)  # a move comes from anywhere
+        and same(exchange.identity_of(one.path), one.identity)
     ]
 
 
-def plan_discard(install: Install, host: Host) -> DiscardPlan:
-    """What `--discard-replaced` would remove: only what is recorded as put aside by a restore of this install, and
-    is still the same. Changes nothing. Raises Refused, CouldNotRead where there is nothing."""
+def plan_discard(install: Install, host: Host, work: str = "restore") -> DiscardPlan:
+    """What `--discard-replaced` would remove: only what is recorded as put aside by a restore (or a "move") of this
+    install, and is still the same. Changes nothing. Raises Refused, CouldNotRead where there is nothing."""
     only_linux()
     history, vectors = targets_of(install, None, host)
     found = interrupted(install, host)
@@ -49,12 +50,13 @@ def plan_discard(install: Install, host: Host) -> DiscardPlan:
         )
     path = record_path(history.real)
     try:
-        kept = _still_there(history.real, vectors.real)
+        there = _still_there(history.real, vectors.real)
     except OSError as error:
         raise CouldNotRead(f"{path}: {words(error)}") from None
+    kept = [one for one in there if one.work == work]
     if not kept:
         raise CouldNotRead(
-            f"{history.path}: no restore of this install put anything aside that is still there"
+            f"{history.path}: no {work} of this install put anything aside that is still there"
         )
     look = holders([one.path for one in kept], host)
     if look.holders:
@@ -63,7 +65,7 @@ def plan_discard(install: Install, host: Host) -> DiscardPlan:
             how_to_stop(look.holders, [one.path for one in kept], host),
         )
     sizes = tuple(look_at(one.path, host).size_bytes or 0 for one in kept)
-    return DiscardPlan(str(path), tuple(kept), sizes)
+    return DiscardPlan(str(path), tuple(kept), sizes, tuple(one for one in there if one.work != work))
 
 
 def apply_discard(plan: DiscardPlan) -> tuple[str, ...]:
@@ -74,7 +76,11 @@ def apply_discard(plan: DiscardPlan) -> tuple[str, ...]:
             if same(exchange.identity_of(one.path), one.identity):
                 exchange.discard(Path(one.path), sides=not one.path.endswith(exchange.SIDES))
                 removed.append(one.path)
-        exchange.remove_record(Path(plan.record))
+        if plan.others:
+            record = Path(plan.record)
+            exchange.write_in(record.parent, record.name, record_text(plan.others).encode("ascii"))
+        else:
+            exchange.remove_record(Path(plan.record))
     except OSError as error:
         raise Failed(f"{words(error)}; {len(removed)} removed", "the same command removes the rest") from None
     return tuple(removed)

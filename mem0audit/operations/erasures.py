@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from mem0audit.core import snapshot as core
 from mem0audit.core.erasures import (
     RECORD,
     Erasure,
     ErasureRecord,
     NotARecord,
     erasures_text,
+    is_covered,
     joined,
     parse_erasures,
 )
-from mem0audit.core.model import Install, NotChecked
+from mem0audit.core.model import HistoryRow, Install, NotChecked, PointId, VectorFacts
 from mem0audit.install.host import Host
 from mem0audit.operations import ledger as ledgers
 from mem0audit.stores import files, snapshots
+from mem0audit.stores.embedded import EmbeddedStore
+from mem0audit.stores.history import read_rows
 from mem0audit.stores.ledger import CannotUse
 
 MISSING: Final = "is not there"
@@ -56,6 +61,12 @@ def erasures_on_record(
     return ErasureRecord(joined(*found), tuple(read), tuple(not_read))
 
 
+def erasures_beside(folder: Path) -> tuple[Erasure, ...]:
+    """Those on record beside the snapshots of a folder; () where there is no record, or none that reads."""
+    found = _beside(folder)
+    return () if isinstance(found, NotChecked) else found
+
+
 def _beside(folder: Path) -> tuple[Erasure, ...] | NotChecked:
     """The record beside the snapshots."""
     path = folder / RECORD
@@ -88,3 +99,37 @@ def keep_beside(folder: Path, record: ErasureRecord) -> str | None:
     if isinstance(there, NotChecked) or set(known) != set(wanted):
         files.keep_beside_snapshots(folder, RECORD, erasures_text(wanted).encode("ascii"))
     return None
+
+
+def erased_in(path: Path, erasures: Sequence[Erasure]) -> int:
+    """How many memories that these erasures cover a snapshot holds, in its vectors or its log."""
+    found: set[str] = set()
+
+    def keep(_rowid: int, point_id: PointId, payload: Any, _facts: VectorFacts) -> None:
+        owner = (payload.get("user_id"), payload.get("agent_id"), payload.get("run_id"))
+        if any(is_covered(one, owner, str(point_id)) for one in erasures):
+            found.add(str(point_id))
+
+    store = EmbeddedStore(str(path / core.VECTORS), alone=True)
+    for info in store.layout().collections:
+        if info.has_folder and not info.legacy:
+            store.points(info, keep)
+    read_rows(str(path / core.HISTORY), lambda: _ErasedRows(erasures, found), alone=True)
+    return len(found)
+
+
+class _ErasedRows:
+    """Takes history rows (a `model.RowSink`) and notes those about erased memories: by id, since no row names an
+    owner."""
+
+    def __init__(self, erasures: Sequence[Erasure], found: set[str]) -> None:
+        self.erasures = erasures
+        self.found = found
+        self.seen: set[str] = set()
+
+    def rows(self, page: Sequence[HistoryRow]) -> None:
+        """One page of rows."""
+        for memory_id in {str(row.memory_id) for row in page if row.memory_id is not None} - self.seen:
+            self.seen.add(memory_id)
+            if any(is_covered(one, (None, None, None), memory_id) for one in self.erasures):
+                self.found.add(memory_id)

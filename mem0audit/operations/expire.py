@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from mem0audit.core.erasures import Erasure
 from mem0audit.core.errors import CouldNotRead, Failed, UsageProblem
 from mem0audit.core.retention import Decision, Policy, Standing, State, decide
 from mem0audit.core.snapshot import Listed
 from mem0audit.core.times import instant
+from mem0audit.operations.erasures import erased_in, erasures_beside
 from mem0audit.operations.look import Progress, no_progress
 from mem0audit.operations.marks import forget, read_marks, with_marks
 from mem0audit.operations.verify import list_snapshots, verify
@@ -74,12 +77,13 @@ def plan_expire(folder: str, policy: Policy, now: float) -> ExpirePlan:
     listed = list_snapshots(folder)
     read_marks(Path(folder))
     listed, _ = with_marks(folder, listed)
-    decisions = decide(policy, [_standing(one) for one in listed], now)
+    erasures = erasures_beside(Path(folder))
+    decisions = decide(policy, [_standing(one, erasures) for one in listed], now)
     sizes = {one.name: None if one.manifest is None else one.manifest.size_bytes for one in listed}
     return ExpirePlan(folder, policy, decisions, sizes, now)
 
 
-def _standing(one: Listed) -> Standing:
+def _standing(one: Listed, erasures: Sequence[Erasure]) -> Standing:
     kept = None if one.kept is None else one.kept.reason
     manifest, checked = one.manifest, one.checked
     if manifest is None:
@@ -101,7 +105,10 @@ def _standing(one: Listed) -> Standing:
         else:
             state, why = "good", f"verified {checked.at}"
     series = f"{manifest.hostname}: {manifest.history.value}, {manifest.vectors.value}"
-    return Standing(one.name, taken_at, state, why, kept, series)
+    changes, lost = manifest.counts.get("changes") or 0, manifest.findings.get("D302", 0)
+    since = [erasure for erasure in erasures if erasure.at >= manifest.taken_at]
+    erased = erased_in(Path(one.path), since) if since and state == "good" else 0
+    return Standing(one.name, taken_at, state, why, kept, series, changes, lost, erased)
 
 
 def _missing(path: str) -> str | None:

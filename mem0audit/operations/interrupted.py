@@ -324,19 +324,34 @@ def record_path(history: str) -> Path:
 
 def _record(intent: Intent, replaced: Sequence[str]) -> None:
     """Adds what was put aside to the record beside the log. Raises OSError."""
-    path = record_path(intent.history)
+    folder = Path(intent.staging[0])
+    text = _record_text(intent.history, replaced, intent.snapshot, intent.started_at, "restore")
+    if (
+        text is not None and folder.is_dir()
+    ):  # in memory it may have gone with a power cut, and the log with it
+        exchange.write_in(folder, "record", text, record_path(intent.history))
+
+
+def record(history: str, replaced: Sequence[str], of: str, at: str, work: str) -> None:
+    """Adds what a move put aside to the record beside the log. Raises OSError."""
+    text = _record_text(history, replaced, of, at, work)
+    if text is not None:
+        path = record_path(history)
+        exchange.write_in(path.parent, path.name, text)
+
+
+def _record_text(history: str, replaced: Sequence[str], of: str, at: str, work: str) -> bytes | None:
+    """The record with what is new in it, None where nothing is to be recorded. Raises OSError."""
     try:
-        kept = {one.path: one for one in read_record(path)}
+        kept = {one.path: one for one in read_record(record_path(history))}
     except Refused:
         kept = {}  # not ours to read: begun anew
     for one in replaced:
         identity = exchange.identity_of(one)
         if identity is not None:
-            kept[one] = Kept(one, identity, intent.snapshot, intent.started_at)
+            kept[one] = Kept(one, identity, of, at, work)
     there = [one for one in kept.values() if core.same(exchange.identity_of(one.path), one.identity)]
-    folder = Path(intent.staging[0])
-    if there and folder.is_dir():  # in memory it may have gone with a power cut, and the log with it
-        exchange.write_in(folder, "record", core.record_text(there).encode("ascii"), path)
+    return core.record_text(there).encode("ascii") if there else None
 
 
 def read_record(path: Path) -> tuple[Kept, ...]:

@@ -6,33 +6,22 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from mem0audit.core import snapshot as core
-from mem0audit.core.erasures import Erasure, is_covered
+from mem0audit.core.erasures import Erasure
 from mem0audit.core.errors import CouldNotRead
 from mem0audit.core.marks import Mark
-from mem0audit.core.model import (
-    HistoryRow,
-    Install,
-    NotChecked,
-    PointId,
-    SeenSnapshot,
-    Snapshots,
-    VectorFacts,
-)
+from mem0audit.core.model import Install, NotChecked, SeenSnapshot, Snapshots
 from mem0audit.core.retention import length
 from mem0audit.core.snapshot import Manifest
 from mem0audit.core.times import instant
 from mem0audit.install.config import Settings
 from mem0audit.install.host import Host
-from mem0audit.operations.erasures import erasures_on_record
+from mem0audit.operations.erasures import erased_in, erasures_on_record
 from mem0audit.operations.ledger import snapshot_folders
 from mem0audit.operations.marks import manifest_sha, read_marks
 from mem0audit.operations.verify import verify
 from mem0audit.stores import files, snapshots
-from mem0audit.stores.embedded import EmbeddedStore
-from mem0audit.stores.history import read_rows
 
 MAX_AGE: Final = "7d"
 """How old the newest snapshot may be where the settings do not say."""
@@ -93,7 +82,7 @@ def _seen(path: Path, install: Install, erasures: Sequence[Erasure]) -> SeenSnap
         manifest.unsettled_why,
         manifest.pair,
         problems,
-        erased=_erased(path, later) if later and not problems else 0,
+        erased=erased_in(path, later) if later and not problems else 0,
         changes=manifest.counts.get("changes"),
         lost=manifest.findings.get("D302", 0),
     )
@@ -115,37 +104,3 @@ def _is_of(manifest: Manifest, install: Install) -> bool:
     if install.vectors is not None:
         ours.add(os.path.realpath(install.vectors.value))
     return not ours.isdisjoint(map(os.path.realpath, (manifest.history.value, manifest.vectors.value)))
-
-
-def _erased(path: Path, erasures: Sequence[Erasure]) -> int:
-    """How many memories of erased scopes a snapshot holds, in its vectors or its log."""
-    found: set[str] = set()
-
-    def keep(_rowid: int, point_id: PointId, payload: Any, _facts: VectorFacts) -> None:
-        owner = (payload.get("user_id"), payload.get("agent_id"), payload.get("run_id"))
-        if any(is_covered(one, owner, str(point_id)) for one in erasures):
-            found.add(str(point_id))
-
-    store = EmbeddedStore(str(path / core.VECTORS), alone=True)
-    for info in store.layout().collections:
-        if info.has_folder and not info.legacy:
-            store.points(info, keep)
-    read_rows(str(path / core.HISTORY), lambda: _ErasedRows(erasures, found), alone=True)
-    return len(found)
-
-
-class _ErasedRows:
-    """Takes history rows (a `model.RowSink`) and notes those about erased memories: by id, since no row names an
-    owner."""
-
-    def __init__(self, erasures: Sequence[Erasure], found: set[str]) -> None:
-        self.erasures = erasures
-        self.found = found
-        self.seen: set[str] = set()
-
-    def rows(self, page: Sequence[HistoryRow]) -> None:
-        """One page of rows."""
-        for memory_id in {str(row.memory_id) for row in page if row.memory_id is not None} - self.seen:
-            self.seen.add(memory_id)
-            if any(is_covered(one, (None, None, None), memory_id) for one in self.erasures):
-                self.found.add(memory_id)

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from mem0audit.core.errors import Mem0auditError
-from mem0audit.core.model import Install, NotChecked
+from mem0audit.core.model import Agent, Holder, Install, NotChecked
 from mem0audit.core.reading import Reading
 from mem0audit.core.seal import Sealing
+from mem0audit.install.agents import runs_here
 from mem0audit.install.host import Host, resolved, seen_through
 from mem0audit.install.places import look_at
 from mem0audit.operations.otherroots import where_it_lies
 from mem0audit.stores import ledger as store
 from mem0audit.stores.history import end_rows
-from mem0audit.stores.ledger import CannotUse, Identity, Ledger
+from mem0audit.stores.ledger import CannotUse, Identity, KnownAgent, Ledger
 
 NOT_ASKED = NotChecked("ledger", "not asked for (--no-ledger)", gap=False)
 """What a run without a ledger says of it."""
@@ -137,6 +138,19 @@ def opened(
         yield found
 
 
+def moved(old: Install, new: Install, host: Host, *, wanted: bool = True) -> str | None:
+    """Lets the ledger of the install that lay at the paths of `old` be that of `new`; why that could not be done, or
+    None. Where none is kept there is nothing to do."""
+    with opened(old, host, wanted=wanted) as book:
+        if book is None or isinstance(book, NotChecked):
+            return None
+        try:
+            book.be(identity_of(new, host))
+        except CannotUse as error:
+            return error.why
+    return None
+
+
 def unusable(path: str | Path, error: CannotUse) -> NotChecked:
     """What is said of a ledger that is there and cannot be used: a damaged one leaves a gap."""
     return _cannot(path, error.why, gap=error.damaged)
@@ -163,13 +177,40 @@ def sealing_of(ledger: Ledger | NotChecked) -> Sealing | NotChecked:
 
 def note_owners(ledger: Ledger, reading: Reading, now: float) -> NotChecked | None:
     """Remembers whose each memory is; why that could not be done, or None."""
-    owners = {i: p.owner for c in reading.memories if not c.configured for i, p in c.real()}
-    owners.update({i: p.owner for c in reading.memories if c.configured for i, p in c.real()})
+    homes = sorted(
+        reading.memories, key=lambda c: c.configured
+    )  # of one id in two, the install's own says it
+    owners = {i: p.owner for c in homes for i, p in c.by_id.items()}
     try:
         ledger.note_owners(owners, now)
     except CannotUse as error:
         return unusable(ledger.path, error)
     return None
+
+
+def note_agent(ledger: Ledger, agent: Agent, holders: Sequence[Holder], host: Host) -> None:
+    """Remembers the agent's Python, where it is known with its mem0. A ledger that cannot be written is not told."""
+    if agent.interpreter is None or agent.mem0_version is None:
+        return
+    seen = KnownAgent(
+        agent.interpreter,
+        agent.mem0_version,
+        agent.client_version,
+        runs_here(agent, holders, host),
+        host.now,
+    )
+    with suppress(CannotUse):
+        ledger.note_agent(seen)
+
+
+def recovered(ledger: Ledger | NotChecked | None) -> dict[str, str]:
+    """The new id of every lost memory that was added back, by its old one; none where that is not known."""
+    if ledger is None or isinstance(ledger, NotChecked):
+        return {}
+    try:
+        return ledger.recovered()
+    except CannotUse:
+        return {}
 
 
 def snapshot_folders(install: Install, host: Host, *, ledger: bool = True) -> tuple[str, ...]:

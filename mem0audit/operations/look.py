@@ -267,7 +267,7 @@ def _missing_ids(vectors: _Vectors | None, log: _Log) -> frozenset[str]:
     """Memories that the log calls live and the folder lacks."""
     if log.timeline is None or vectors is None:
         return frozenset()
-    there = {i for c in vectors.memories for i, _ in c.real()}
+    there = {i for c in vectors.memories for i in c.by_id}
     return frozenset(i for i, _ in log.timeline.live() if i not in there)
 
 

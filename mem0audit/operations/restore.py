@@ -91,7 +91,7 @@ def plan_restore(
         if plan is None:
             raise
         return plan
-    not_read = _check_erasures(manifest, snapshot, install, host, ledger, without_erasure_record)
+    not_read = check_erasures(manifest, snapshot, install, host, ledger, without_erasure_record)
     if to is not None:
         _check_new(to, snapshot, manifest, host)
         warnings = _warnings(manifest, snapshot, None, None)
@@ -158,7 +158,7 @@ def _plan_to_settle(
     )
 
 
-def _check_erasures(
+def check_erasures(
     manifest: Manifest, snapshot: str, install: Install | None, host: Host, ledger: bool, without: bool
 ) -> tuple[str, ...]:
     """Refuses to bring back who was erased since the snapshot was taken; gives what record could not be read.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shlex
 import site
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import mem0audit
@@ -310,3 +312,41 @@ def _commands(path: str, host: Host) -> tuple[str, ...]:
     return tuple(
         line.partition("=")[2].strip() for line in text.splitlines() if line.startswith("ExecStart=")
     )
+
+
+_KEEP = {
+    "--keep-last": "last",
+    "--keep-daily": "daily",
+    "--keep-weekly": "weekly",
+    "--keep-monthly": "monthly",
+    "--keep-within": "within",
+}
+
+
+def policies(host: Host) -> dict[str, Policy]:
+    """Folder of snapshots -> what is kept of it by what is set up on this machine, as far as this user sees: our
+    units, and this user's crontab. Asks no systemd; raises nothing."""
+    scopes: tuple[Scope, ...] = ("system", "user")
+    lines = [
+        line.replace("%%", "%").replace("$$", "$")
+        for scope in scopes
+        for line in _commands(f"{units.unit_folder(scope, host)}/{SERVICE}", host)
+    ]
+    well, said = units.crontab(host)
+    for line in said.splitlines() if well else ():
+        if not line.lstrip().startswith("#"):
+            lines += line.split("&&")
+    found = {}
+    for line in lines:
+        try:
+            words = shlex.split(line)
+        except ValueError:
+            continue
+        if "snapshot" not in words or "expire" not in words or "--to" not in words[:-1]:
+            continue
+        given: dict[str, str | int] = {}
+        for flag, value in pairwise(words):
+            if flag in _KEEP:
+                given[_KEEP[flag]] = int(value) if value.isdecimal() else value
+        found[os.path.realpath(words[words.index("--to") + 1])] = Policy(**given)  # type: ignore[arg-type]
+    return found

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from mem0audit import __version__
 from mem0audit.core.model import Agent, Candidate, Holder, Install, NotChecked, Place, Snapshots
+from mem0audit.core.moved import Followed
 from mem0audit.core.restore import Interrupted
 from mem0audit.install.agents import whose_mem0
 from mem0audit.install.candidates import find_candidates
@@ -18,6 +19,7 @@ from mem0audit.operations import ledger as ledgers
 from mem0audit.operations.discard import put_aside
 from mem0audit.operations.interrupted import interrupted
 from mem0audit.operations.known import known_snapshots
+from mem0audit.operations.moved import followed
 from mem0audit.operations.otherroots import as_the_agent_sees_it
 from mem0audit.stores.ledger import CannotUse
 
@@ -60,13 +62,19 @@ class Status:
     """A restore of it that was cut off."""
     put_aside: tuple[str, ...] = ()
     """What restores replaced, and what was deleted since may still be in."""
+    moved: tuple[Followed, ...] = ()
+    """Its stores that were moved, and whether the agent followed."""
+    moved_aside: tuple[str, ...] = ()
+    """The same of moves: what lay at the old place."""
 
 
 def status(install: Install, host: Host, *, ledger: bool = True, settings: Settings | None = None) -> Status:
     """What an install stands on, beside its agent, and what was kept of it. Opens no store but the ledger (not even
     that where `ledger` is False); never raises for what cannot be seen."""
     known = known_snapshots(install, host, settings or Settings(), ledger=ledger)
+    moves, moves_unread = followed(install, host) if ledger else ((), None)
     cut = interrupted(install, host)
+    aside = put_aside(install, host)
     seen = _ledger(install, host, ledger)
     paths = [install.history.value, *([install.vectors.value] if install.vectors else [])]
     held = holders(paths, host)
@@ -93,6 +101,7 @@ def status(install: Install, host: Host, *, ledger: bool = True, settings: Setti
     if isinstance(seen, NotChecked):
         not_checked.append(seen)
     not_checked += known.not_read
+    not_checked += [moves_unread] if moves_unread is not None else []
     return Status(
         install=install,
         places=tuple(places),
@@ -104,7 +113,9 @@ def status(install: Install, host: Host, *, ledger: bool = True, settings: Setti
         ledger=seen if isinstance(seen, LedgerSeen) else None,
         snapshots=known,
         interrupted=cut,
-        put_aside=tuple(one.path for one in put_aside(install, host)),
+        put_aside=tuple(one.path for one in aside if one.work == "restore"),
+        moved_aside=tuple(one.path for one in aside if one.work != "restore"),
+        moved=moves,
     )
 
 

@@ -40,8 +40,8 @@ def targets_of(install: Install, snapshot: str | None, host: Host) -> tuple[Targ
     if install.vectors is None:
         what = "a Qdrant server" if install.provider == "qdrant" else install.provider
         raise Refused(f"the vector store is {what}: this version restores embedded Qdrant folders only")
-    history = _target("history", install.history.value, host)
-    vectors = _target("vectors", install.vectors.value, host)
+    history = target_of("history", install.history.value, host)
+    vectors = target_of("vectors", install.vectors.value, host)
     if history.real == vectors.real or history.real.startswith(vectors.real + "/"):
         raise Refused(
             f"{history.path} lies inside the vector store: the two cannot be exchanged one by one",
@@ -53,9 +53,7 @@ def targets_of(install: Install, snapshot: str | None, host: Host) -> tuple[Targ
             raise Refused(
                 f"{snapshot} lies inside the vector store that it would replace", "move it out first"
             )
-    below = [
-        m.point for m in parse_mounts(mountinfo_of("self", host)) if m.point.startswith(vectors.real + "/")
-    ]
+    below = mounted_below(vectors.real, host)
     if below:
         raise Refused(
             f"{below[0]} is mounted inside the vector store, which cannot be exchanged with that",
@@ -64,7 +62,14 @@ def targets_of(install: Install, snapshot: str | None, host: Host) -> tuple[Targ
     return history, vectors
 
 
-def _target(half: Half, path: str, host: Host) -> Target:
+def mounted_below(real: str, host: Host) -> list[str]:
+    """What is mounted inside a folder (links followed)."""
+    points = [m.point for m in parse_mounts(mountinfo_of("self", host))]
+    return [point for point in points if point.startswith(real.rstrip("/") + "/")]
+
+
+def target_of(half: Half, path: str, host: Host) -> Target:
+    """One store as a restore meets it. Raises Refused where it cannot be exchanged."""
     if seen_through(path, host)[0] is not None:
         raise Refused(
             f"{path} lies under another process's root: nothing is restored there",
@@ -164,6 +169,17 @@ def refuse_in_use(install: Install, host: Host) -> str | None:
     )
 
 
+def refuse_holders(paths: Sequence[str], host: Host) -> str | None:
+    """Raises Refused while a process has one of these stores open. Gives why not all processes could be seen."""
+    look = holders(paths, host)
+    if not look.holders:
+        return look.why
+    first = look.holders[0]
+    what = (first.paths[0] if first.paths else paths[0]).removesuffix("/.lock")
+    stops = "\n".join(f"  {command}" for command in dict.fromkeys(map(stop_command, look.holders)))
+    raise Refused(f"{what} is in use by {named(first)}", f"Stop it and run this again:\n{stops}")
+
+
 def named(holder: Holder) -> str:
     """A process for people: its pid, container, unit and program."""
     parts = [holder.command]
@@ -211,12 +227,13 @@ def check_owners(targets: Sequence[Target]) -> None:
         owner = exchange.owner_of(Path(target.real))
         if uid and owner is not None and owner[0] != uid:
             raise Refused(
-                f"{target.path} belongs to {_account(owner[0])}, and a restore keeps owners",
+                f"{target.path} belongs to {account(owner[0])}, and a restore keeps owners",
                 "run it as that user, or with sudo",
             )
 
 
-def _account(uid: int) -> str:
+def account(uid: int) -> str:
+    """A user's name, or its number where it has none."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

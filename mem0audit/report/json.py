@@ -28,6 +28,7 @@ from mem0audit.core.model import (
 )
 from mem0audit.core.times import shown
 from mem0audit.report.escape import without_surrogates
+from mem0audit.report.moved import moved_json
 
 if TYPE_CHECKING:  # data only: explain must not load what these operations read with
     from mem0audit.core.marks import Checked, Kept
@@ -276,6 +277,7 @@ def status_json(found: Status) -> str:
             },
             "snapshots": None if found.snapshots is None else snapshots_known(found.snapshots),
             "put_aside": list(found.put_aside),
+            "moved": moved_json(found.moved),
             "interrupted": None
             if found.interrupted is None
             else {

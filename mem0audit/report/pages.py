@@ -11,6 +11,7 @@ from mem0audit.core.model import Candidate, HistoryRow, Install, SeenSnapshot
 from mem0audit.core.points import clipped
 from mem0audit.core.times import age, shown
 from mem0audit.report.escape import escape, escape_lines, without_surrogates
+from mem0audit.report.moved import moved_lines
 from mem0audit.report.screen import Screen, table
 from mem0audit.report.words import evidence_value, ground, memories, number, plural, size, stamp
 
@@ -77,7 +78,8 @@ def status_text(found: Status, screen: Screen) -> str:
         lines.append(f"{'vectors':<{width}}  {escape(install.provider)}: not Qdrant, so only the log is read")
     collection = install.collection
     lines.append(f"{'collection':<{width}}  {escape(collection.value)}  from {escape(collection.decided_by)}")
-    lines += ["", *_kept(found, screen), *_ledger(found, screen), *_agent(found, screen)]
+    lines += ["", *moved_lines(found.moved, screen)]
+    lines += [*_kept(found, screen), *_ledger(found, screen), *_agent(found, screen)]
     if found.candidates:
         lines += ["", screen.bold("Other stores on this machine"), *candidate_lines(found.candidates, screen)]
     if found.not_checked:
@@ -120,6 +122,11 @@ def _kept(found: Status, screen: Screen) -> list[str]:
             "What a restore replaced: it still holds what was deleted since. When all is well:", indent=11
         )
         lines.append(" " * 11 + screen.command("snapshot restore", "--discard-replaced"))
+    for path in found.moved_aside:
+        lines += screen.wrap(f"moved from {path}", hanging=11)
+    if found.moved_aside:
+        lines += screen.wrap("What a move put aside. When all is well:", indent=11)
+        lines.append(" " * 11 + screen.command("relocate", "--discard-replaced"))
     cut = found.interrupted
     if cut is not None:
         lines += [

@@ -196,13 +196,19 @@ def _interrupted_json(found: Interrupted | None) -> dict[str, Any] | None:
 
 
 def discard_json(plan: DiscardPlan, *, removed: bool) -> str:
-    """What was put aside by restores, and whether it was removed now."""
+    """What was put aside by restores or moves, and whether it was removed now."""
     return dump(
         "discard",
         {
             "removed": removed,
             "replaced": [
-                {"path": one.path, "size_bytes": s, "snapshot": one.snapshot, "restored_at": one.at}
+                {
+                    "path": one.path,
+                    "size_bytes": s,
+                    "work": one.work,
+                    "snapshot": one.snapshot,
+                    "restored_at": one.at,
+                }
                 for one, s in zip(plan.kept, plan.sizes, strict=True)
             ],
         },

@@ -18,10 +18,13 @@ _COLOURS = {
     Severity.INFO: "2",
 }
 _OURS = re.compile(
-    r"(?<![\w/.=-])mem0audit (?=(?:--help|audit|status|explain|show|users|log|snapshot|schedule|config|demo)\b)"
+    r"(?<![\w/.=-])mem0audit "
+    r"(?=(?:--help|audit|status|explain|show|users|log|snapshot|relocate|recover|delete|residue|export|schedule|config|help"
+    r"|demo)\b)"
 )
 _ABOUT_INSTALL = re.compile(
-    r"(\s*mem0audit )(audit|status|show|users|log|snapshot create|snapshot restore)(?= |$)"
+    r"(\s*mem0audit )"
+    r"(audit|status|show|users|log|snapshot create|snapshot restore|relocate|recover|delete|residue|export)(?= |$)"
 )
 _NAMED = re.compile(r" --(history|qdrant-path|qdrant-url|config|snapshot)\b")
 

@@ -27,8 +27,3 @@ def seal_lines(outcome: SealOutcome, screen: Screen) -> list[str]:
         more = f" and {len(outcome.accepted) - 3:,} more" if len(outcome.accepted) > 3 else ""
         said += f" It lets stand: {few}{more}."
     return screen.wrap(said)
-
-
-def says_something(outcome: SealOutcome | None) -> bool:
-    """Whether it is worth a line to somebody who wants to hear of trouble only."""
-    return outcome is not None and not outcome.extended and not outcome.unchanged

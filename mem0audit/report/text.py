@@ -19,7 +19,7 @@ from mem0audit.core.times import age, shown
 from mem0audit.report.escape import escape, shell_word
 from mem0audit.report.pages import candidate_lines
 from mem0audit.report.screen import Screen, table
-from mem0audit.report.seal import says_something, seal_lines
+from mem0audit.report.seal import seal_lines
 from mem0audit.report.words import (
     agent_words,
     evidence_value,
@@ -43,7 +43,7 @@ _RISKS = ("I208", "L110", "L104", "L103", "L101", "L102", "I209")
 
 def audit_text(report: Report, screen: Screen) -> str:
     """The whole screen of an audit, ending in a newline; empty with `quiet` when nothing is wrong."""
-    if nothing_found(report):
+    if report.nothing_found:
         lines = _nothing_found(report, screen)
     elif _short(report, screen):
         lines = [] if screen.quiet else _good(report, screen)
@@ -59,23 +59,12 @@ def audit_text(report: Report, screen: Screen) -> str:
         if gaps:
             lines += ["", screen.bold("Could not be read or checked"), *gaps]
         lines += ["", *_last_line(report, screen)]
-    if report.seal is not None and (not screen.quiet or says_something(report.seal)):
+    if report.seal is not None and (not screen.quiet or report.seal.refused):
         lines += seal_lines(report.seal, screen)
     return "\n".join(lines) + "\n" if lines else ""
 
 
-def nothing_found(report: Report) -> bool:
-    """Whether neither store of the install exists, so that there was nothing to audit."""
-    places = [p for p in (_place(report, path) for path in _store_paths(report)) if p is not None]
-    return bool(places) and all(not p.exists and p.problem is None for p in places) and not report.findings
-
-
 # --- Parts --------------------------------------------------------------------------------------
-
-
-def _store_paths(report: Report) -> list[str]:
-    vectors = report.install.vectors
-    return [report.install.history.value, *([vectors.value] if vectors else [])]
 
 
 def _place(report: Report, path: str) -> Place | None:
@@ -107,7 +96,7 @@ def _visible(report: Report) -> bool:
 def _header(report: Report, screen: Screen) -> list[str]:
     install = report.install
     rows: list[tuple[str, str, list[str], str, bool | None]] = []
-    for label, path in zip(("history", "vectors"), _store_paths(report), strict=False):
+    for label, path in zip(("history", "vectors"), report.store_paths, strict=False):
         place = _place(report, path)
         facts = [size(place.size_bytes)] if place and place.size_bytes is not None else []
         if label == "history":
@@ -462,8 +451,7 @@ def _now(
         return [("Now:", mixed.advice[:1]), ("What there is:", ("mem0audit status",))]
     urgent = next((code for code in _TAKE_OUT if code in groups), None)
     if urgent is not None and "I208" not in groups and _anything_there(report):
-        then = "Then, so that no start deletes it:" if urgent == "L110" else "Then, to move it for good:"
-        return [_take_out(report, screen, urgent), (then, (f"mem0audit explain {urgent}",))]
+        return [_take_out(report, screen, urgent), _move_off(report, urgent)]
     for code in ("I208", *_RISKS):
         for finding in groups.get(code, ()):
             if finding.help:
@@ -480,7 +468,8 @@ def _now(
             if "L106" in groups and _not_named(report):
                 named = f"{screen.program} audit --config FILE"
                 steps.append(("If the agent's configuration names another folder, look there:", (named,)))
-            return steps + _go_back(report, screen, len(groups.get("D302", ())))
+            back = _go_back(report, screen, len(groups.get("D302", ())))
+            return steps + (back or [_add_back(screen)])
         if incident.advice:
             back = _go_back(report, screen, None) if incident.kind == "reset" else []
             return [("Now:", (incident.advice[0],)), *back]
@@ -504,10 +493,15 @@ def _go_back(report: Report, screen: Screen, lost: int | None) -> list[tuple[str
     return [(f"Then, to go back to the snapshot of {shown(newest.taken_at)}:", (command,))]
 
 
+def _add_back(screen: Screen) -> tuple[str, tuple[str, ...]]:
+    """Where no snapshot is from before the loss: the log still has the texts."""
+    return "Then, to see whose they are and what can come back:", (screen.command("recover", "--dry-run"),)
+
+
 def _unread_store(report: Report, screen: Screen) -> tuple[str, tuple[str, ...]] | None:
     """What makes a store readable that could not be read: until then nobody knows what is missing."""
     whys = {n.what: n.why for n in report.not_checked if n.gap}
-    unread = [path for path in _store_paths(report) if path in whys]
+    unread = [path for path in report.store_paths if path in whys]
     if not unread:
         return None
     if any("permission denied" in whys[path] for path in unread):
@@ -536,7 +530,7 @@ def _take_out(report: Report, screen: Screen, urgent: str) -> tuple[str, tuple[s
         folder = to or NO_FOLDER
         if private:
             # root has another home and none of the user's settings: every path is named, and the agent's is not ours
-            history, vectors_folder = (_inside(path, holder) for path in _store_paths(report))
+            history, vectors_folder = (_inside(path, holder) for path in report.store_paths)
             words = ["--history", history, "--qdrant-path", vectors_folder, "--to", folder]
             command = f"mem0audit snapshot create {' '.join(map(shell_word, words))}"
             return f"{_when(report, urgent)}, as root: copy both stores as a pair to a folder that lasts", (
@@ -564,6 +558,27 @@ def _take_out(report: Report, screen: Screen, urgent: str) -> tuple[str, tuple[s
     return f"{label}: {where}", steps
 
 
+def _move_off(report: Report, urgent: str) -> tuple[str, tuple[str, ...]]:
+    """What comes after the copy: the move, where one command does it, else the page that says how."""
+    if urgent == "L110":
+        return "Then, so that no start deletes it:", (f"mem0audit explain {urgent}",)
+    keepers = sorted(report.holders, key=lambda h: (not h.private_mounts, h.how != "lock"))
+    holder = keepers[0] if keepers else None
+    private = holder is not None and holder.private_mounts
+    if urgent == "L103" or not _takes_snapshots(report, private):
+        return "Then, to move it for good:", (f"mem0audit explain {urgent}",)
+    words = ["--to", _durable_folder(report, "mem0-qdrant") or NO_FOLDER.replace("snapshots", "qdrant")]
+    log = _place(report, report.install.history.value)
+    if log is None or ground(log, report.holders)[1] is False:
+        words.append("--with-history")
+    label = "Then, to move it for good:"
+    if private:
+        history, vectors = (_inside(path, holder) for path in report.store_paths)
+        words = ["--history", history, "--qdrant-path", vectors, *words]
+        label = "Then, as root, to move it for good:"
+    return label, (f"mem0audit relocate {' '.join(map(shell_word, words))}",)
+
+
 def _inside(path: str, holder: Holder | None) -> str:
     """A store's path as it is seen from here where a process has it open in a root of its own."""
     if holder is None or path.startswith("/proc/"):
@@ -582,7 +597,7 @@ def _when(report: Report, urgent: str) -> str:
 def _takes_snapshots(report: Report, private: bool) -> bool:
     """Whether `snapshot create` would take this install: both stores there (in the agent's own root, where it has one),
     and the log no larger than it copies beside an agent."""
-    places = [_place(report, path) for path in _store_paths(report)]
+    places = [_place(report, path) for path in report.store_paths]
     if len(places) < 2 or any(place is None or place.problem for place in places):
         return False
     if not private and any(not place.exists for place in places if place is not None):
@@ -811,7 +826,7 @@ def _good(report: Report, screen: Screen) -> list[str]:
         text = f"{memories(stored)} and {plural(changes, 'change')} agree."
     else:
         text = "Nothing found."
-    lasting = [ground(p, report.holders)[1] for p in report.places if p.path in _store_paths(report)]
+    lasting = [ground(p, report.holders)[1] for p in report.places if p.path in report.store_paths]
     if report.copy is not None:
         text += f" As of {_as_of(report.copy)}."
     elif lasting and all(lasting):
@@ -858,7 +873,7 @@ def _nothing_found(report: Report, screen: Screen) -> list[str]:
         lines += ["", *screen.wrap(where)]
     gaps = _by_reason(report.not_checked)
     for what, why in gaps:
-        if all(w in CATALOGUE or w in _store_paths(report) for w in what):
+        if all(w in CATALOGUE or w in report.store_paths for w in what):
             continue
         lines += screen.wrap(f"not looked at: {', '.join(what)}: {why}", indent=1, hanging=3)
     lines += ["", "If yours is elsewhere, name it:"]

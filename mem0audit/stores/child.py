@@ -36,12 +36,17 @@ def worthwhile(path: str, size_bytes: int) -> bool:
         return (
             sys.platform == "linux"
             and Path(path).stat().st_size >= size_bytes
-            and len(os.sched_getaffinity(0)) > 1
+            and processors() > 1
             and _alone()
             and not _is_open_here(path)
         )
     except (OSError, ValueError):
         return False
+
+
+def processors() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
 
 
 def _alone() -> bool:
@@ -111,6 +116,15 @@ class Child(Generic[T]):
             self._pid = 0
 
 
+def _leave_no_core() -> None:
+    """What the kernel would keep of this process if it ended it holds memory text: neither written (no room for a
+    page) nor piped to a collector (Linux gives those everything, except where the limit is 1)."""
+    import resource
+
+    hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    resource.setrlimit(resource.RLIMIT_CORE, (1 if hard else 0, hard))
+
+
 def _start(
     function: Callable[[Callable[[], Any]], T], hand_over: tuple[type[Exception], ...]
 ) -> tuple[int, Connection[Any, Any]]:
@@ -125,6 +139,7 @@ def _start(
     status = 1
     try:
         ours.close()
+        _leave_no_core()
         try:
             answer: tuple[bool, Any] = (True, function(theirs.recv))
         except Exception as error:  # noqa: BLE001 - whatever it is, the parent says it

@@ -11,7 +11,7 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +30,7 @@ from mem0audit.core.model import (
     VectorFacts,
 )
 from mem0audit.stores import pickles, sqlitefiles
-from mem0audit.stores.child import Child, ChildFailed, worthwhile
+from mem0audit.stores.child import Child, ChildFailed, processors, worthwhile
 
 T = TypeVar("T")
 
@@ -111,18 +111,18 @@ class EmbeddedStore:
 
         Of several rows for one normalised id the highest rowid is kept, as qdrant-client 1.20 does; the
         others are reported. Rows that do not decode are reported and the rest is read. Never raises for
-        what the file is: `file.problem` says what is wrong with it. `helped` lets a child read a part of a large
-        collection: `keep` is then called in both processes, and what it returns must pickle.
+        what the file is: `file.problem` says what is wrong with it. `helped` lets children read a large
+        collection: `keep` is then called in each of them, and what it returns must pickle.
         """
         path = str(Path(collection.path, STORAGE))
-        with _helper(path, collection.dims, keep, helped and not self.alone) as helper:
+        with _helpers(path, collection.dims, keep, helped and not self.alone) as helpers:
 
             def body(reading: sqlitefiles.Reading) -> _Points[T]:
                 points = _Points(pickles.point_decoder(collection.dims), keep)
-                part = None if helper is None or helper.begun else helper
-                if part is not None:
-                    part.points = points
-                sqlitefiles.read_points(reading, points, part)
+                shares = None if helpers is None or helpers.begun else helpers
+                if shares is not None:
+                    shares.points = points
+                sqlitefiles.read_points(reading, points, shares)
                 return points
 
             state, points = sqlitefiles.read_file(path, body, alone=self.alone)
@@ -169,6 +169,28 @@ class EmbeddedStore:
             )
             for index, row in enumerate(rows)
         )
+
+    def vectors(self, collection: CollectionInfo, point_id: PointId) -> pickles.PointVectors | None:
+        """The vectors of one point as they lie on the disk; None where there is no such point, or it does not read."""
+        wanted = pickles.normalise_id(point_id)
+
+        def body(reading: sqlitefiles.Reading) -> bytes | None:
+            reading.require_table("points")
+            keys = pickles.candidate_keys(wanted)
+            marks = ",".join("?" * len(keys))
+            rows = reading.all(
+                f"SELECT point FROM points WHERE id IN ({marks}) ORDER BY rowid DESC LIMIT 1",  # noqa: S608
+                keys,
+            )
+            return rows[0][0] if rows else None
+
+        _, blob = sqlitefiles.read_file(
+            str(Path(collection.path, STORAGE)), body, check=False, alone=self.alone
+        )
+        try:
+            return None if blob is None else pickles.vectors_of(blob)
+        except pickles.UnreadablePoint:
+            return None
 
     def holding(self, collection: CollectionInfo, ids: Collection[str]) -> frozenset[str]:
         """Which of these ids the collection has a row for, by the keys that clients store them under.
@@ -228,13 +250,13 @@ class _Points(Generic[T]):
             self.kept = [self.kept[index] for index in stay]
         self.bad = [row for row in self.bad if row.rowid not in rowids]
 
-    def begin_with(self, part: _Part) -> None:
-        """Puts rows with lower rowids before its own."""
-        self.rowids = part.rowids + self.rowids
-        self.ids = part.ids + self.ids
-        kept = part.kept if part.made_of is None else list(map(part.made_of._make, part.kept))
-        self.kept = kept + self.kept
-        self.bad = part.bad + self.bad
+    def add(self, share: _Share) -> None:
+        """Puts the rows of a share after its own."""
+        self.rowids += share.rowids
+        self.ids += share.ids
+        made_of, kept = share.made_of, share.kept
+        self.kept += kept if made_of is None else map(made_of._make, zip(*kept, strict=True))
+        self.bad += share.bad
 
     def result(self, state: Any) -> PointsRead[T]:
         rows = dict(zip(self.ids, self.kept, strict=True))
@@ -264,17 +286,18 @@ class _Points(Generic[T]):
         return rows, tuple(duplicates)
 
 
-# --- A second processor ----------------------------------------------------------------------------
+# --- More than one processor -----------------------------------------------------------------------
 
 HELPED_BYTES: Final = 64 << 20
-"""From this size on a child decodes the first half of the points: it takes some 10 ms to start."""
+"""From this size on children decode the points: they take some 10 ms to start."""
+MOST_CHILDREN: Final = 4
 
 
-class _Part(NamedTuple):
+class _Share(NamedTuple):
     """Rows as a child hands them over: what `_Points` collects, and the key of each rowid.
 
-    `made_of` is the class of what was kept where all of it are named tuples of one: they are handed over as plain
-    ones, in a third of the time.
+    Where all that was kept are named tuples of one class, `made_of`, `kept` is a tuple for each field of it: they are
+    handed over in a third of the time.
     """
 
     keys: dict[int, Any]
@@ -285,45 +308,65 @@ class _Part(NamedTuple):
     made_of: Any = None
 
 
-class _Helper:
-    """A child that reads and decodes the first half of a collection: a `sqlitefiles.FirstPart`.
+class _Helpers:
+    """Children that read and decode a collection, a share of its rowids each: `sqlitefiles.Shares`.
 
-    It is forked before this process opens the file: no connection or lock of SQLite's must cross a fork.
+    They are forked before this process opens the file: no connection or lock of SQLite's must cross a fork.
     """
 
-    def __init__(self, path: str, dims: int | None, keep: KeepPoint[Any]) -> None:
+    def __init__(self, path: str, dims: int | None, keep: KeepPoint[Any], count: int) -> None:
         self.begun = False
         self.points: _Points[Any] | None = None
-        self.child: Child[_Part | None] = Child(
-            lambda receive: _first_part(path, _Points(pickles.point_decoder(dims), keep), *receive()), ()
-        )
 
-    def begin(self, last: int, limit: int) -> None:
-        """See FirstPart."""
+        def share(receive: Callable[[], Any]) -> _Share | None:
+            return _read_share(path, _Points(pickles.point_decoder(dims), keep), *receive())
+
+        self.children: list[Child[_Share | None]] = []
+        try:
+            for _ in range(count):
+                self.children.append(Child(share, ()))
+        except BaseException:
+            self.stop()
+            raise
+
+    def begin(self, lowest: int, highest: int, limit: int) -> None:
+        """See Shares."""
         self.begun = True
-        with suppress(OSError):  # it is gone: `end` says so
-            self.child.tell((last, limit))
+        count = len(self.children)
+        ends = [lowest + (highest - lowest) * (index + 1) // count for index in range(count)]
+        starts = [sqlitefiles.FIRST, *ends]
+        for child, after, last in zip(self.children, starts, ends, strict=False):
+            with suppress(OSError):  # it is gone: `end` says so
+                child.tell((limit, after, last))
 
     def end(self) -> dict[int, Any] | None:
-        """See FirstPart."""
+        """See Shares."""
         try:
-            part = self.child.result()
+            shares = [share for child in self.children if (share := child.result()) is not None]
         except ChildFailed:
             return None
-        if part is None or self.points is None:
+        if len(shares) < len(self.children) or self.points is None:
             return None
-        self.points.begin_with(part)
-        return part.keys
+        keys: dict[int, Any] = {}
+        for share in shares:
+            self.points.add(share)
+            keys.update(share.keys)
+        return keys
+
+    def stop(self) -> None:
+        """Ends every child, whatever it does."""
+        for child in self.children:
+            child.stop()
 
 
-def _first_part(path: str, points: _Points[Any], last: int, limit: int) -> _Part | None:
-    """The rows up to `last`; None where they do not read as those of a sound file do."""
+def _read_share(path: str, points: _Points[Any], limit: int, after: int, last: int) -> _Share | None:
+    """The rows above `after` and up to `last`; None where they do not read as those of a sound file do."""
     keys: dict[int, Any] = {}
 
     def body(reading: sqlitefiles.Reading) -> bool:
         if keys or reading.way == "scratch copy":
             return False
-        sqlitefiles.read_pages(reading, limit, sqlitefiles.FIRST, last, points.take, keys)
+        sqlitefiles.read_share(reading, limit, after, last, points.take, keys)
         return True
 
     state, whole = sqlitefiles.read_file(path, body, check=False)
@@ -334,19 +377,21 @@ def _first_part(path: str, points: _Points[Any], last: int, limit: int) -> _Part
     if len(classes) == 1:
         (one,) = classes
         if one.__bases__ == (tuple,) and hasattr(one, "_make"):
-            kept, made_of = list(map(tuple, kept)), one
-    return _Part(keys, points.rowids, points.ids, kept, points.bad, made_of)
+            kept, made_of = list(zip(*kept, strict=True)), one
+    return _Share(keys, points.rowids, points.ids, kept, points.bad, made_of)
 
 
 @contextmanager
-def _helper(path: str, dims: int | None, keep: KeepPoint[Any], wanted: bool) -> Iterator[_Helper | None]:
-    """A helper where it is wanted and worthwhile, None elsewhere; it has ended when this is left."""
-    helper = _Helper(path, dims, keep) if wanted and worthwhile(path, HELPED_BYTES) else None
+def _helpers(path: str, dims: int | None, keep: KeepPoint[Any], wanted: bool) -> Iterator[_Helpers | None]:
+    """Helpers where they are wanted and worthwhile, None elsewhere; they have ended when this is left."""
+    helpers = None
+    if wanted and worthwhile(path, HELPED_BYTES):
+        helpers = _Helpers(path, dims, keep, min(processors(), MOST_CHILDREN))
     try:
-        yield helper
+        yield helpers
     finally:
-        if helper is not None:
-            helper.child.stop()
+        if helpers is not None:
+            helpers.stop()
 
 
 def _found(row: tuple[int, Any, Any], wanted: PointId) -> FoundPoint | None:

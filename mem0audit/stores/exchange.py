@@ -13,7 +13,7 @@ import shutil
 import sqlite3
 import stat
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
@@ -41,8 +41,9 @@ class InUse(Exception):
 
 
 @contextmanager
-def staging(folder: Path) -> Iterator[bool]:
+def staging(folder: Path, work: str = "restore") -> Iterator[bool]:
     """The staging folder (0700), for this process alone; made where it is not there. Gives whether it was there.
+    `work` is what it is for, in errors.
 
     It may lie where others can write (/tmp), so one that is not this user's own is refused. It stays: see
     remove_staging. Raises Refused, OSError.
@@ -58,29 +59,29 @@ def staging(folder: Path) -> Iterator[bool]:
         except OSError:
             folder.rmdir()
             raise
-    descriptor = own_folder(folder)
+    descriptor = own_folder(folder, work)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Refused(f"{folder}: another restore works there", "try again when it is done") from None
+            raise Refused(f"{folder}: another {work} works there", "try again when it is done") from None
         if os.lstat(folder).st_ino != os.fstat(descriptor).st_ino:
-            raise Refused(f"{folder}: another restore just worked there", "try again")
+            raise Refused(f"{folder}: another {work} just worked there", "try again")
         yield there
     finally:
         os.close(descriptor)
 
 
-def own_folder(folder: Path) -> int:
+def own_folder(folder: Path, work: str = "restore") -> int:
     """A descriptor of a staging folder. Raises Refused where somebody else could have made it, OSError."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
         if error.errno in (errno.ENOTDIR, errno.ELOOP):
-            raise Refused(f"{folder}: is no folder of a restore's", "look at it, and move it away") from None
+            raise Refused(f"{folder}: is no folder of a {work}'s", "look at it, and move it away") from None
         if error.errno == errno.EACCES:
             raise Refused(
-                f"{folder}: another user's restore was cut off there", "run it again as that user"
+                f"{folder}: another user's {work} was cut off there", "run it again as that user"
             ) from None
         raise
     found = os.fstat(descriptor)
@@ -92,11 +93,11 @@ def own_folder(folder: Path) -> int:
     return descriptor
 
 
-def at_work(folder: Path) -> bool:
+def at_work(folder: Path, work: str = "restore") -> bool:
     """Whether a restore works in this staging folder just now. Raises Refused, OSError as own_folder does."""
     import fcntl
 
-    descriptor = own_folder(folder)
+    descriptor = own_folder(folder, work)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -285,13 +286,20 @@ def sums_of(path: Path) -> dict[str, str]:
 def _sum(path: Path) -> str:
     if not stat.S_ISREG(path.lstat().st_mode):
         return "no ordinary file"
-    sha = sha256()
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
-        while chunk := os.read(descriptor, _CHUNK):
-            sha.update(chunk)
+        return sum_of_open(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sum_of_open(descriptor: int) -> str:
+    """SHA-256 of the file behind a descriptor, which stays open: its locks stay too. Raises OSError."""
+    sha = sha256()
+    done = 0
+    while chunk := os.pread(descriptor, _CHUNK, done):
+        sha.update(chunk)
+        done += len(chunk)
     return sha.hexdigest()
 
 
@@ -360,9 +368,10 @@ def store_locked(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def database_locked(path: Path) -> Iterator[None]:
+def database_locked(path: Path) -> Iterator[int]:
     """SQLite's exclusive lock of a database file, in either journal mode and whatever the file holds: nobody who
-    opens it meanwhile gets to read or write. Raises InUse, OSError."""
+    opens it meanwhile gets to read or write. Gives the descriptor: closing any other one of that file would let the
+    lock go. Raises InUse, OSError."""
     import fcntl
 
     files.step("restore.lock")
@@ -374,7 +383,7 @@ def database_locked(path: Path) -> Iterator[None]:
             if error.errno in (errno.EACCES, errno.EAGAIN):
                 raise InUse(str(path)) from None
             raise
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)
 
@@ -524,6 +533,12 @@ def _sync(folder: Path) -> None:
         os.close(descriptor)
 
 
+def remove_empty_folder(folder: Path) -> None:
+    """Removes an empty folder that a store gets the name of. Raises OSError."""
+    files.step("relocate.empty")
+    folder.rmdir()
+
+
 # --- A new directory, and what was put aside -------------------------------------------------------------
 
 
@@ -554,3 +569,96 @@ def remove_record(path: Path) -> None:
 def same_sums(path: Path, sums: Mapping[str, str]) -> bool:
     """Whether a file or tree holds just the bytes that were staged. Raises OSError."""
     return sums_of(path) == dict(sums)
+
+
+# --- A configuration file ----------------------------------------------------------------------------
+
+
+class NotTheSame(Exception):
+    """A file does not hold what it held when it was looked at."""
+
+
+def replace_file(target: Path, was: bytes, data: bytes, backup: Path | None) -> None:
+    """Gives a small file (links followed already) new bytes, by one rename: it is as it was or all new. Owner, mode and
+    attributes stay; where `backup` is a path, the old bytes are kept there with the same.
+
+    Raises NotTheSame where the file does not hold `was` any more, OSError; then it is as it was.
+    """
+    reading = os.open(target, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        found = os.fstat(reading)
+        if os.pread(reading, len(was) + 1, 0) != was:
+            raise NotTheSame
+        if backup is not None:
+            files.step("config.backup")
+            _write_like(backup, was, reading)
+        fresh = target.with_name(f".{target.name[:200]}.mem0audit")
+        fresh.unlink(missing_ok=True)  # what a kill left
+        files.step("config.write")
+        _write_like(fresh, data, reading)
+        try:
+            now = target.lstat()
+            if (now.st_ino, now.st_mtime_ns, now.st_size) != (found.st_ino, found.st_mtime_ns, found.st_size):
+                raise NotTheSame
+            files.step("config.rename")
+            os.rename(fresh, target)  # noqa: PTH104
+        except BaseException:
+            fresh.unlink()
+            raise
+    finally:
+        os.close(reading)
+    files.step("config.folder")
+    _sync(target.parent)
+
+
+def _write_like(path: Path, data: bytes, like: int) -> None:
+    """A new file with the owner, mode and attributes of an open one, on the disk. By its descriptor alone: it may lie
+    in a folder of somebody else's. Raises OSError, and leaves nothing behind."""
+    wanted = os.fstat(like)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            is_now = os.fstat(descriptor)
+            if (is_now.st_uid, is_now.st_gid) != (wanted.st_uid, wanted.st_gid):
+                files.step("config.owner")
+                os.fchown(descriptor, wanted.st_uid, wanted.st_gid)
+            os.fchmod(descriptor, stat.S_IMODE(wanted.st_mode))
+            for name in _names_of_attributes(like):
+                # what the system keeps for itself it sets itself
+                allowed = suppress(OSError) if name.startswith(("security.", "trusted.")) else nullcontext()
+                with allowed:
+                    os.setxattr(descriptor, name, os.getxattr(like, name))
+            files.step("config.fsync")
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except BaseException:
+        path.unlink()
+        raise
+
+
+def _names_of_attributes(descriptor: int) -> list[str]:
+    try:
+        return os.listxattr(descriptor)
+    except OSError as error:
+        if error.errno == errno.EOPNOTSUPP:
+            return []
+        raise
+
+
+# --- A link at the old place --------------------------------------------------------------------------
+
+
+def make_link(path: Path, target: str) -> None:
+    """A symbolic link where nothing is. Made by root, it belongs to the folder's owner: in a sticky folder that all may
+    write to (/tmp) the kernel follows only links of that owner's or one's own. Raises OSError."""
+    files.step("link.create")
+    path.symlink_to(target)
+    if os.geteuid() == 0:
+        owner = path.parent.stat()
+        os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
+    files.step("link.folder")
+    _sync(path.parent)

@@ -34,11 +34,15 @@ def step(name: str) -> None:
 
 
 @contextmanager
-def scratch_folder() -> Iterator[Path]:
-    """A private folder (0700) in the temporary directory, removed at the end with all that is in it."""
+def scratch_folder(owner: int | None = None) -> Iterator[Path]:
+    """A private folder (0700) in the temporary directory, removed at the end with all that is in it.
+
+    It belongs to the user `owner`, where root makes it for one."""
     step("scratch.create")
     folder = Path(tempfile.mkdtemp(prefix="mem0audit-"))
     try:
+        if owner is not None:
+            os.chown(folder, owner, -1)
         yield folder
     finally:
         step("scratch.remove")
@@ -280,6 +284,16 @@ def remove_snapshot(path: Path) -> None:
     step("expire.remove")
     shutil.rmtree(hidden)
     step("expire.removed")
+
+
+def remove_snapshot_folder(folder: Path, names: Sequence[str]) -> None:
+    """Removes a folder of snapshots that holds none any more, with these files and its lock; one that holds something
+    else stays. Raises OSError."""
+    if {entry.name for entry in folder.iterdir()} <= {*names, LOCK}:
+        step("snapshot.folder.remove")
+        for name in (*names, LOCK):
+            (folder / name).unlink(missing_ok=True)
+        folder.rmdir()
 
 
 def begin_snapshot(folder: Path, name: str) -> Path:

@@ -11,10 +11,10 @@ import os
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from typing import Any, Final, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple, TypeVar
 
 from mem0audit.core.errors import CouldNotRead
 from mem0audit.core.model import (
@@ -26,6 +26,7 @@ from mem0audit.core.model import (
     RowSink,
     StrandedTable,
 )
+from mem0audit.core.times import instant
 from mem0audit.stores import sqlitefiles
 from mem0audit.stores.child import Child, ChildFailed, worthwhile
 from mem0audit.stores.sqlitefiles import Changed, ReadFailed, Reading, quoted
@@ -475,3 +476,254 @@ def event_counts(path: str) -> dict[str, int]:
         return dict(events.most_common())
 
     return _ask(path, body)
+
+
+def speakers(path: str) -> frozenset[tuple[Any, Any]]:
+    """(session scope, name) of every chat message that names who said it, each once; none where mem0 keeps no
+    messages (before 2.0). Raises CouldNotRead."""
+
+    def body(reading: Reading) -> frozenset[tuple[Any, Any]]:
+        if not reading.has_table("messages"):
+            return frozenset()
+        columns = _columns(reading, "messages")
+        if not {"session_scope", "name"} <= set(columns) or "rowid" in columns:
+            return frozenset()
+        found: set[tuple[Any, Any]] = set()
+
+        def take(page: Sequence[Any]) -> None:
+            found.update((scope, name) for _, scope, name in page if name is not None)
+
+        _pages(reading, "SELECT rowid, session_scope, name FROM messages", take)
+        return frozenset(found)
+
+    return _ask(path, body)
+
+
+# --- Rows that an interrupted migration left ---------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StrandedRows:
+    """A table of rows that `history` lacks some of. `first_at` is the first time in it, seconds since 1970.
+
+    `mapping` says which of its columns each column of `history` is filled from, as mem0's own migrations do it.
+    `problem` is why the rows cannot go back as they were written; None where they can.
+    """
+
+    name: str
+    rows: int
+    missing: int
+    memories: int
+    first_at: float | None
+    mapping: tuple[tuple[str, str], ...]
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class StrandedLog:
+    """`history` and the tables beside it. `lowest` is its lowest rowid, None where it is empty."""
+
+    rows: int
+    lowest: int | None
+    tables: tuple[StrandedRows, ...]
+
+
+Each = Callable[[str], Iterable[tuple[Any, ...]]]
+"""Every row of a SELECT from one table whose first column is rowid, in rowid order."""
+
+
+def stranded_log(path: str) -> StrandedLog:
+    """What could go back into `history`, with nobody writing the file. Raises CouldNotRead."""
+
+    def body(reading: Reading) -> StrandedLog:
+        _row_sql(_require_history(reading))
+
+        def each(select: str) -> Iterable[tuple[Any, ...]]:
+            found: list[tuple[Any, ...]] = []
+            _pages(reading, select, found.extend)
+            return found
+
+        return survey(lambda sql: reading.all(sql), each)
+
+    return _ask(path, body)
+
+
+def survey(ask: Callable[[str], list[Any]], each: Each) -> StrandedLog:
+    """The same through any connection: `ask` gives the rows of a short statement, `each` those of a long one.
+
+    Raises sqlite3.Error.
+    """
+    tables = {
+        str(name) for (name,) in ask("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0")
+    }
+    columns = [str(row[1]) for row in ask("PRAGMA table_info(history)")]
+    triggers = ask("SELECT 1 FROM sqlite_master WHERE type = 'trigger' AND lower(tbl_name) = 'history'")
+    present: set[Any] = set()
+    lowest: int | None = None
+    for rowid, row_id in each("SELECT rowid, id FROM history"):
+        lowest = rowid if lowest is None else lowest
+        present.add(row_id)
+    began = [(_first_at(name, ask), name) for name in _STRANDED if name in tables]
+    # the table that begins earlier goes in lower
+    began.sort(key=lambda one: (one[0] is None, one[0] or 0.0))
+    found = []
+    taken: set[Any] = set()
+    for first, name in began:
+        one = _surveyed(name, first, columns, bool(triggers), present, taken, ask, each)
+        if one is not None:
+            found.append(one)
+    return StrandedLog(len(present), lowest, tuple(found))
+
+
+def _when_column(there: Collection[str]) -> str:
+    """The column with a row's time, quoted; NULL where there is none."""
+    name = next((c for c in ("created_at", "updated_at", "timestamp") if c in there), None)
+    return "NULL" if name is None else quoted(name)
+
+
+def _first_at(name: str, ask: Callable[[str], list[Any]]) -> float | None:
+    when = _when_column([str(row[1]) for row in ask(f"PRAGMA table_info({quoted(name)})")])
+    first = ask(f"SELECT {when} FROM {quoted(name)} WHERE {when} IS NOT NULL ORDER BY rowid LIMIT 1")  # noqa: S608
+    return instant(first[0][0]) if first else None
+
+
+def _surveyed(
+    name: str,
+    first: float | None,
+    columns: Sequence[str],
+    triggers: bool,
+    present: Collection[Any],
+    taken: set[Any],
+    ask: Callable[[str], list[Any]],
+    each: Each,
+) -> StrandedRows | None:
+    there = [str(row[1]) for row in ask(f"PRAGMA table_info({quoted(name)})")]
+    if not set(there) >= _NEEDED or "rowid" in there:
+        return None
+    mapping = _mapping(columns, there)
+    dropped = [column for column in there if column not in {source for _, source in mapping}]
+    # mem0 leaves new_value out too, where it migrates 9 columns: it repeats new_memory
+    kept = [column for column in dropped if column != "new_value"]
+    lost = " OR ".join(f"{quoted(column)} IS NOT NULL" for column in kept) or "0"
+    select = f"SELECT rowid, id, memory_id, ({lost}) FROM {quoted(name)}"  # noqa: S608
+    rows = missing = 0
+    memories: set[Any] = set()
+    between = would_lose = seen_present = False
+    for _, row_id, memory_id, loses in each(select):
+        rows += 1
+        if row_id is None or row_id in taken:
+            continue
+        if row_id in present:
+            seen_present = True
+            continue
+        taken.add(row_id)
+        missing += 1
+        memories.add(memory_id)
+        between = between or seen_present
+        would_lose = would_lose or bool(loses)
+    problem = None
+    if triggers:
+        problem = "history has a trigger, which mem0 never makes"
+    elif would_lose:
+        problem = f"history has no column for their {', '.join(kept)}: the agent's newer mem0 makes it, start it once"
+    elif between:
+        problem = "history has some of its rows from before others: they could not go back in their order"
+    return StrandedRows(name, rows, missing, len(memories - {None}), first, mapping, problem)
+
+
+def _mapping(columns: Sequence[str], there: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """(column of history, column of the other table), as mem0 0.0.10 to 0.1.99 map a 7-column log, and later ones
+    take what both have."""
+    older = _OLDER_NAMES if "old_memory" not in there and "new_memory" not in there else {}
+    pairs = [(name, name if name in there else older.get(name, "")) for name in columns]
+    return tuple((name, source) for name, source in pairs if source in there)
+
+
+# --- Everything that holds text --------------------------------------------------------------------
+
+TEXTS: Final = ("old_memory", "new_memory", "prev_value", "new_value")
+"""The columns of `history`, and of the tables that a migration leaves, that hold memories, in any version."""
+
+
+class MessageRow(NamedTuple):
+    """One row of `messages` (mem0 2.x)."""
+
+    rowid: int
+    session_scope: Any
+    role: Any
+    content: Any
+    name: Any
+    created_at: Any
+
+
+class TextRow(NamedTuple):
+    """A row of `history`, or of a table that a migration left, by what text it holds."""
+
+    table: str
+    rowid: int
+    memory_id: Any
+    texts: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class LogTexts:
+    """Every row that holds text. `tables` are those that there are, of `history` and what migrations leave."""
+
+    file: FileState
+    tables: tuple[str, ...] = ()
+    messages: int | None = None
+    """How many messages there are; None where there is no such table."""
+
+
+def read_texts(
+    path: str,
+    take: Callable[[list[TextRow]], None],
+    take_messages: Callable[[list[MessageRow]], None],
+    begin: Callable[[], None],
+    alone: bool = False,
+) -> LogTexts:
+    """Hands on every row of `history`, of the tables that migrations leave, and of `messages`, by pages; `begin` is
+    called before the first, and again where the file turns out to be another and all is read anew.
+
+    Never raises for what the file is: its problem says why. `alone` as for sqlitefiles.read_file.
+    """
+
+    def body(reading: Reading) -> tuple[tuple[str, ...], int | None]:
+        begin()
+        reading.connection.text_factory = _lenient
+        there = []
+        for table in ("history", *_STRANDED):
+            columns = _columns(reading, table) if reading.has_table(table) else ()
+            picked = [name for name in TEXTS if name in columns]
+            if "memory_id" not in columns or "rowid" in columns or not picked:
+                continue
+            there.append(table)
+            listed = ", ".join(map(quoted, picked))
+            _pages(
+                reading,
+                f"SELECT rowid, memory_id, {listed} FROM {quoted(table)}",  # noqa: S608
+                lambda page, table=table: take(  # type: ignore[misc]
+                    [TextRow(table, row[0], row[1], tuple(row[2:])) for row in page]
+                ),
+            )
+        count = _messages(reading, take_messages)
+        return tuple(there), count
+
+    state, found = sqlitefiles.read_file(path, body, check=False, alone=alone)
+    return LogTexts(state) if found is None else LogTexts(state, *found)
+
+
+def _messages(reading: Reading, take: Callable[[list[MessageRow]], None]) -> int | None:
+    columns = _columns(reading, "messages") if reading.has_table("messages") else ()
+    if not {"session_scope", "content"} <= set(columns) or "rowid" in columns:
+        return None
+    picked = ", ".join(quoted(name) if name in columns else "NULL" for name in MessageRow._fields[1:])
+    count = 0
+
+    def hand_on(page: list[Any]) -> None:
+        nonlocal count
+        count += len(page)
+        take([MessageRow._make(row) for row in page])
+
+    _pages(reading, f"SELECT rowid, {picked} FROM messages", hand_on)  # noqa: S608
+    return count

@@ -1,7 +1,8 @@
 """The ledger: one small SQLite file an install, outside of it, for what mem0 does not record.
 
 It is in write-ahead mode, enforces its foreign keys on every connection, and never holds a memory's text: owners of
-every memory id ever seen, seals (digests), erasures (salted digests), and the folders that snapshots went to.
+every memory id ever seen, seals (digests), erasures (salted digests), the folders that snapshots went to, and under
+which new id a lost memory was added back.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
@@ -53,6 +54,7 @@ STEPS: Final[tuple[tuple[str, ...], ...]] = (
         "CREATE TABLE sealed_rows (first INTEGER PRIMARY KEY, digests BLOB NOT NULL)",
         "CREATE TABLE sealed_memories (memory_id TEXT PRIMARY KEY, parts BLOB NOT NULL) WITHOUT ROWID",
     ),
+    ("CREATE TABLE recovered (old_id TEXT PRIMARY KEY, new_id TEXT, at REAL NOT NULL) WITHOUT ROWID",),
 )
 """The schema, a step a version: a file of version N has the first N steps. Steps are only ever added."""
 
@@ -76,6 +78,20 @@ class Identity:
     history: str
     vectors: str
     first_row: str | None
+
+
+@dataclass(frozen=True)
+class KnownAgent:
+    """The Python that the agent ran under, and its versions, when it was seen (`seen_at`, seconds since 1970).
+
+    `here` is False where its path means another file, or none, to us: it runs in a container.
+    """
+
+    interpreter: str
+    mem0: str
+    client: str | None
+    here: bool
+    seen_at: float
 
 
 @dataclass(frozen=True)
@@ -357,6 +373,25 @@ class Ledger:
         )
         return {row[0]: (_value(row[1]), _value(row[2]), _value(row[3])) for row in rows}
 
+    # -- the agent --
+
+    def note_agent(self, agent: KnownAgent) -> None:
+        """Remembers the agent's Python, for changes that are made when no process shows it."""
+        there = self.agent()
+        if there is not None and replace(there, seen_at=agent.seen_at) == agent:
+            return
+        value = json.dumps(asdict(agent)).encode("ascii")
+        with self._writing() as db:
+            db.execute("INSERT OR REPLACE INTO marks VALUES ('agent', ?)", (value,))
+
+    def agent(self) -> KnownAgent | None:
+        """The agent's Python as last seen; None where it never was."""
+        rows = self._all("SELECT value FROM marks WHERE name = 'agent'")
+        try:
+            return KnownAgent(**json.loads(rows[0][0])) if rows else None
+        except (ValueError, TypeError):
+            return None
+
     # -- folders and erasures --
 
     def note_folder(self, path: str, now: float) -> None:
@@ -369,17 +404,48 @@ class Ledger:
         rows = self._all("SELECT path FROM folders ORDER BY used_at DESC, path")
         return tuple(_untext(path) for (path,) in rows)
 
-    def add_erasure(self, erasure: Erasure) -> None:
-        """Puts an erasure on record; one that is there stays as it is."""
+    def note_export(self, path: str) -> None:
+        """Remembers that somebody's memories were exported to this file."""
         with self._writing() as db:
-            db.execute(
-                "INSERT INTO erasures VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-                (erasure.salt, erasure.at, erasure.scope),
-            )
-            db.executemany(
-                "INSERT INTO erased_ids VALUES (?, ?) ON CONFLICT DO NOTHING",
-                [(erasure.salt, one) for one in erasure.ids],
-            )
+            name = f"export {path.encode('utf-8', 'backslashreplace').decode()}"
+            db.execute("INSERT OR REPLACE INTO marks VALUES (?, ?)", (name, os.fsencode(path)))
+
+    def exports(self) -> tuple[str, ...]:
+        """The files that memories were exported to, as they were named then."""
+        rows = self._all("SELECT value FROM marks WHERE name LIKE 'export %' ORDER BY name")
+        return tuple(os.fsdecode(bytes(value)) for (value,) in rows)
+
+    def add_erasure(self, erasure: Erasure) -> None:
+        """Puts an erasure on record; one that is there (by its salt) gets the later time."""
+        with self._writing() as db:
+            self._put_erasure(db, erasure)
+
+    @staticmethod
+    def _put_erasure(db: sqlite3.Connection, erasure: Erasure) -> None:
+        db.execute(
+            "INSERT INTO erasures VALUES (?, ?, ?) ON CONFLICT (salt) DO UPDATE SET at = max(at, excluded.at)",
+            (erasure.salt, erasure.at, erasure.scope),
+        )
+        db.executemany(
+            "INSERT INTO erased_ids VALUES (?, ?) ON CONFLICT DO NOTHING",
+            [(erasure.salt, one) for one in erasure.ids],
+        )
+
+    def begin_erasure(self, erasure: Erasure, intent: str) -> None:
+        """Puts an erasure on record together with what it is to do, before the first deletion."""
+        with self._writing() as db:
+            self._put_erasure(db, erasure)
+            db.execute("INSERT OR REPLACE INTO marks VALUES ('erasing', ?)", (intent.encode("ascii"),))
+
+    def erasing(self) -> str | None:
+        """What an erasure that was begun and not ended is to do."""
+        rows = self._all("SELECT value FROM marks WHERE name = 'erasing'")
+        return bytes(rows[0][0]).decode("ascii", "replace") if rows else None
+
+    def end_erasure(self) -> None:
+        """Forgets what the erasure was to do: all is done."""
+        with self._writing() as db:
+            db.execute("DELETE FROM marks WHERE name = 'erasing'")
 
     def erasures(self) -> tuple[Erasure, ...]:
         """Every erasure on record."""
@@ -388,6 +454,34 @@ class Ledger:
             ids.setdefault(salt, []).append(digest)
         rows = self._all("SELECT at, salt, scope FROM erasures ORDER BY at, salt")
         return tuple(Erasure(at, salt, scope, tuple(ids.get(salt, ()))) for at, salt, scope in rows)
+
+    # -- what was added back --
+
+    def note_lost(self, memory_ids: Iterable[str], now: float) -> None:
+        """Remembers that these were lost for sure, before the first of them is added again: a few that are left over
+        look like deletions. `now` is in seconds since 1970."""
+        with self._writing() as db:
+            db.executemany(
+                "INSERT INTO recovered VALUES (?, NULL, ?) ON CONFLICT DO NOTHING",
+                [(_text(one), now) for one in memory_ids],
+            )
+
+    def lost(self) -> frozenset[str]:
+        """Those of them that were not added again yet."""
+        rows = self._all("SELECT old_id FROM recovered WHERE new_id IS NULL")
+        return frozenset(_untext(old) for (old,) in rows)
+
+    def note_recovered(self, old_id: str, new_id: str, now: float) -> None:
+        """Remembers that a lost memory was added again under a new id. `now` is in seconds since 1970."""
+        with self._writing() as db:
+            db.execute(
+                "INSERT OR REPLACE INTO recovered VALUES (?, ?, ?)", (_text(old_id), _text(new_id), now)
+            )
+
+    def recovered(self) -> dict[str, str]:
+        """The new id of every lost memory that was added again, by its old one."""
+        rows = self._all("SELECT old_id, new_id FROM recovered WHERE new_id IS NOT NULL")
+        return {_untext(old): _untext(new) for old, new in rows}
 
     # -- seals --
 

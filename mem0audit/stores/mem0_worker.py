@@ -6,15 +6,18 @@ JSON object a line from standard input, one operation each, and writes one JSON 
 descriptor named by `--answers`; whatever mem0 prints goes to standard error. Requests, in this order:
 
     {"op": "hello"}
-    {"op": "open", "history": PATH, "vectors": PATH, "collection": NAME, "mem0_dir": PATH, "dims": 8}
+    {"op": "open", "history": PATH, "vectors": PATH, "collection": NAME, "mem0_dir": PATH, "dims": 8,
+     "embedder": "none"}
     {"op": "add", "text": TEXT, "owner": {"user_id": "alice"}, "metadata": {}, "expiration_date": null}
     ...
     {"op": "close"}
 
 An answer is {"ok": true, ...} or {"ok": false, "error": CLASS, "detail": SHORT}, without memory text.
 
-No model is ever called. Text to be embedded gets a vector computed from the text; anything asked of a
-language model ends the process, by an exception that mem0's `except Exception` cannot swallow.
+No language model is ever called, and with `"embedder": "none"` no embedder either: anything asked of one, and any
+connection to a network, ends the process by an exception that mem0's `except Exception` cannot swallow. `"offline"`
+gives each text a vector computed from the text (the demo and tests); `"config"` embeds with what `"config"` (the dict
+that the user gives to `Memory.from_config`) says, over whatever network that needs.
 """
 
 from __future__ import annotations
@@ -43,7 +46,7 @@ EXIT_CRASHED_ON_PURPOSE = 9
 
 
 class ModelAsked(BaseException):
-    """mem0 wanted a language model. Not an Exception: mem0 swallows those and would go on."""
+    """mem0 wanted a model or the network. Not an Exception: mem0 swallows those and would go on."""
 
 
 def vector_of(text: object, dims: int) -> list[float]:
@@ -89,6 +92,30 @@ class NoModel:
         raise ModelAsked("mem0 asked a language model")
 
 
+class KnownVectors:
+    """Stands where the embedder would be: knows the vectors that it was given, and ends the run for any other text."""
+
+    def __init__(self, dims: int) -> None:
+        self.config = _Config(dims)
+        self.vectors: Dict[str, Any] = {}  # noqa: UP006 - Python 3.8
+
+    def embed(self, text: object, *_args: Any, **_kwargs: Any) -> Any:
+        """The vector of one text."""
+        if text not in self.vectors:
+            raise ModelAsked("mem0 asked an embedder")
+        return self.vectors[str(text)]
+
+    def embed_batch(self, texts: list[object], *_args: Any, **_kwargs: Any) -> Any:
+        """The vectors of several texts."""
+        return [self.embed(text) for text in texts]
+
+
+def refuse_network(event: str, _args: Any) -> None:
+    """An audit hook (sys.addaudithook) under which no connection is made and no name is looked up."""
+    if event in ("socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto"):
+        raise ModelAsked("mem0 asked the network")
+
+
 class Refusal(Exception):
     """This mem0 cannot do what was asked; the text is ours and safe to show."""
 
@@ -118,6 +145,7 @@ class Worker:
 
     def __init__(self) -> None:
         self.memory: Any = None
+        self.known: Any = None
         self.parameters: dict[str, set[str]] = {}
 
     # -- the life of the Memory ------------------------------------------------------------------
@@ -136,46 +164,91 @@ class Worker:
         on_disk=True, or its constructor deletes the folder (vector_stores/qdrant.py, `shutil.rmtree`)."""
         if self.memory is not None:
             raise Refusal("already open")
-        self._environment(request)
+        embedder = request.get("embedder", "none")
+        self._environment(request, keep=embedder == "config")
+        if embedder != "config":
+            sys.addaudithook(refuse_network)
         warnings.simplefilter("ignore")
         memory_class = importlib.import_module("mem0").Memory
-        version = _version_tuple(installed_version("mem0ai") or "0")
-        dims = int(request["dims"])
-        store: Request = {
-            "collection_name": request["collection"],
-            "embedding_model_dims": dims,
-            "path": request["vectors"],
-        }
-        if version <= (1, 0, 7):
-            store["on_disk"] = True
-        # a made-up key lets the constructors pass; the clients they make are replaced before any use
-        config = {
-            "vector_store": {"provider": "qdrant", "config": store},
-            "llm": {"provider": "openai", "config": {"api_key": "sk-offline"}},
-            "embedder": {
-                "provider": "openai",
-                "config": {"api_key": "sk-offline", "embedding_dims": dims},
-            },
-            "history_db_path": request["history"],
-        }
-        self.memory = memory_class.from_config(config)
-        self.memory.embedding_model = OfflineEmbedder(dims)
+        self.memory = memory_class.from_config(self._config(request, embedder))
+        dims = int(request.get("dims") or 0)
+        if embedder == "offline":
+            self.memory.embedding_model = OfflineEmbedder(dims)
+        elif embedder == "none":
+            self.known = self.memory.embedding_model = KnownVectors(dims)
         self.memory.llm = NoModel()
         for name in ("add", "update"):
             self.parameters[name] = set(inspect.signature(getattr(memory_class, name)).parameters)
-        return self.op_hello(request)
+        answer = self.op_hello(request)
+        answer["overwrites"] = self._overwrite_what_is_deleted()
+        return answer
 
     @staticmethod
-    def _environment(request: Request) -> None:
+    def _config(request: Request, embedder: str) -> Request:
+        """What `Memory.from_config` is given: every path is ours, and of the user's own only the embedder is kept."""
+        dims = request.get("dims")
+        given = request.get("config") or {}
+        theirs = (given.get("vector_store") or {}).get("config") or {}
+        store: Request = {"collection_name": request["collection"], "path": request["vectors"]}
+        size = dims or theirs.get("embedding_model_dims")
+        if size:
+            store["embedding_model_dims"] = int(size)
+        if _version_tuple(installed_version("mem0ai") or "0") <= (1, 0, 7):
+            store["on_disk"] = True
+        # a made-up key lets the constructors pass; the clients they make are replaced before any use
+        config: Request = {
+            "vector_store": {"provider": "qdrant", "config": store},
+            "llm": {"provider": "openai", "config": {"api_key": "sk-offline"}},
+            "history_db_path": request["history"],
+        }
+        if embedder != "config":
+            config["embedder"] = {
+                "provider": "openai",
+                "config": {"api_key": "sk-offline", "embedding_dims": int(dims or 0)},
+            }
+        elif given.get("embedder"):
+            config["embedder"] = given["embedder"]
+        return config
+
+    @staticmethod
+    def _environment(request: Request, keep: bool) -> None:
         """Where mem0 writes beside the two stores, set before its import: config.json and, in 0.1.89 to
-        1.0.5, a `migrations_qdrant` folder go to MEM0_DIR even with telemetry off."""
+        1.0.5, a `migrations_qdrant` folder go to MEM0_DIR even with telemetry off. With `keep` an embedder finds its
+        keys and its models."""
+        if not keep:
+            for name in list(os.environ):
+                if name.startswith(("OPENAI_", "AZURE_", "QDRANT_")):
+                    del os.environ[name]
+            os.environ["HOME"] = request["mem0_dir"]
+            os.environ["OPENAI_API_KEY"] = "sk-offline"
         for name in list(os.environ):
-            if name.startswith(("OPENAI_", "MEM0_", "AZURE_", "QDRANT_")) or name == "PYTHONSTARTUP":
+            if name.startswith("MEM0_") or name == "PYTHONSTARTUP":
                 del os.environ[name]
-        os.environ["HOME"] = request["mem0_dir"]
         os.environ["MEM0_DIR"] = request["mem0_dir"]
         os.environ["MEM0_TELEMETRY"] = "False"
-        os.environ["OPENAI_API_KEY"] = "sk-offline"
+
+    def _connections(self) -> Dict[str, Any]:  # noqa: UP006 - Python 3.8
+        """mem0's own connections to SQLite, by what they are of."""
+        found: Dict[str, Any] = {}  # noqa: UP006 - Python 3.8
+        connection = getattr(getattr(self.memory, "db", None), "connection", None)
+        if connection is not None:
+            found["history"] = connection
+        # qdrant_client/local: QdrantLocal.collections, LocalCollection.storage, CollectionPersistence.storage
+        local = getattr(getattr(getattr(self.memory, "vector_store", None), "client", None), "_client", None)
+        for name, collection in (getattr(local, "collections", None) or {}).items():
+            connection = getattr(getattr(collection, "storage", None), "storage", None)
+            if connection is not None:
+                found[name] = connection
+        return found
+
+    def _overwrite_what_is_deleted(self) -> bool:
+        """Has SQLite overwrite with zeros what mem0 deletes (`secure_delete`); whether it does on every connection."""
+        connections = self._connections()
+        said = []
+        for connection in connections.values():
+            connection.execute("PRAGMA secure_delete = ON").fetchall()
+            said.append(connection.execute("PRAGMA secure_delete").fetchone()[0] == 1)
+        return all(said) and {"history", getattr(self.memory, "collection_name", None)} <= set(connections)
 
     def op_close(self, _request: Request) -> Request:
         """Lets go of every file."""
@@ -210,6 +283,9 @@ class Worker:
                 raise Refusal("this mem0 knows no expiration date")
             extra["expiration_date"] = request["expiration_date"]
         message = {"role": request.get("role") or "user", "content": request["text"]}
+        if request.get("name"):
+            # becomes the memory's actor_id; mem0 strips that from metadata from 2.0.16 on
+            message["name"] = request["name"]
         result = self.memory.add([message], **self._scope(request["owner"]), **extra)
         added = result["results"] if isinstance(result, dict) else result
         if len(added) != 1:
@@ -223,8 +299,57 @@ class Worker:
             if "metadata" not in self.parameters["update"]:
                 raise Refusal("this mem0 cannot change metadata")
             extra["metadata"] = request["metadata"]
+        self._keep_entities_away()
         self.memory.update(request["id"], request["text"], **extra)
         return {}
+
+    def op_rewrite(self, request: Request) -> Request:
+        """An update that keeps the vectors: `vector` and `keyword` ({"indices", "values"} or null) are the point's own.
+
+        `text` is the text as it is; `metadata` is merged; `expiration_date` is set where the request has one. mem0's
+        Qdrant.update upserts the whole point, and without an encoder in this process drops the `bm25` vector."""
+        if self.known is None:
+            raise Refusal("opened with an embedder of its own")
+        if _version_tuple(installed_version("mem0ai") or "0") < (2, 0, 7):
+            raise Refusal("before 2.0.7 an update loses custom metadata")
+        extra: Request = {}
+        if request.get("metadata") is not None:
+            extra["metadata"] = request["metadata"]
+        if "expiration_date" in request:
+            if "expiration_date" not in self.parameters["update"]:
+                raise Refusal("this mem0 knows no expiration date")
+            extra["expiration_date"] = request["expiration_date"]
+        keyword = request.get("keyword")
+        sparse = None
+        if keyword is not None:
+            sparse = importlib.import_module("qdrant_client.models").SparseVector(**keyword)
+        store = self.memory.vector_store
+        self.known.vectors = {request["text"]: request["vector"]}
+        store._encode_bm25 = lambda _text: sparse
+        # the text stays, and so do its entities; mem0 would embed theirs
+        entities = ("_remove_memory_from_entity_store", "_link_entities_for_memory")
+        for name in entities:
+            setattr(self.memory, name, lambda *_args, **_kwargs: None)
+        try:
+            self.memory.update(request["id"], request["text"], **extra)
+        finally:
+            self.known.vectors = {}
+            del store._encode_bm25
+            for name in entities:
+                delattr(self.memory, name)
+        return {}
+
+    def _entities(self) -> Optional[str]:  # noqa: UP045 - Python 3.8
+        """The name of the entities' collection, None where there is none: then `memory.entity_store` must stay
+        untouched, for it would create one and rewrite meta.json."""
+        name = str(self.memory.collection_name) + "_entities"
+        there = self.memory.vector_store.client.get_collections().collections
+        return name if any(one.name == name for one in there) else None
+
+    def _keep_entities_away(self) -> None:
+        """Sees that an update makes no entities' collection where there is none."""
+        if hasattr(self.memory, "_link_entities_for_memory") and self._entities() is None:
+            self.memory._link_entities_for_memory = lambda *_args, **_kwargs: None
 
     def op_expire(self, request: Request) -> Request:
         """Sets (or with null clears) the expiration date of a memory; the text stays."""
@@ -234,9 +359,60 @@ class Worker:
         return {}
 
     def op_delete(self, request: Request) -> Request:
-        """Deletes one memory."""
-        self.memory.delete(request["id"])
-        return {}
+        """Deletes one memory; `deleted` is false where there is none with this id."""
+        try:
+            self.memory.delete(request["id"])
+        except (ValueError, AttributeError):
+            # what mem0 raises where there is none: ValueError from 1.0.7 on
+            if self.memory.vector_store.get(vector_id=request["id"]) is not None:
+                raise
+            return {"deleted": False}
+        return {"deleted": True}
+
+    def op_unlink(self, request: Request) -> Request:
+        """Takes links to `memories` from one entity, by its payload; an entity that links nothing then is deleted.
+
+        Through mem0's own entity store. The vectors stay (a local Qdrant normalises them, as it does at any change of
+        a payload). `links` is how many went, `deleted` whether the entity did."""
+        if not hasattr(type(self.memory), "entity_store"):
+            raise Refusal("this mem0 knows no entities")
+        if self._entities() is None:
+            return {"links": 0, "deleted": False}
+        store = self.memory.entity_store
+        row = store.get(vector_id=request["id"])
+        if row is None:
+            return {"links": 0, "deleted": False}
+        payload = dict(getattr(row, "payload", None) or {})
+        links = payload.get("linked_memory_ids")
+        links = list(links) if isinstance(links, (list, tuple)) else []
+        gone = set(request["memories"])
+        left = [one for one in links if str(one) not in gone]
+        if not left:
+            store.delete(vector_id=request["id"])
+            return {"links": len(links), "deleted": True}
+        if len(left) < len(links):
+            payload["linked_memory_ids"] = left
+            store.update(vector_id=request["id"], vector=None, payload=payload)
+        return {"links": len(links) - len(left), "deleted": False}
+
+    def op_get(self, request: Request) -> Request:
+        """One memory as mem0 gives it, or null."""
+        return {"memory": self.memory.get(request["id"])}
+
+    def op_history(self, request: Request) -> Request:
+        """The changes of one memory, as mem0 gives them."""
+        return {"history": self.memory.history(request["id"])}
+
+    def op_search(self, request: Request) -> Request:
+        """What mem0 finds for a query, best first."""
+        scope = self._scope(request["owner"])
+        parameters = inspect.signature(self.memory.search).parameters
+        limit = "top_k" if "top_k" in parameters else "limit"
+        words: Request = scope if "user_id" in parameters else {"filters": scope}
+        if "threshold" in parameters:
+            words["threshold"] = 0.0
+        result = self.memory.search(request["query"], **words, **{limit: request.get("limit") or 10})
+        return {"results": result["results"] if isinstance(result, dict) else result}
 
     def op_delete_all(self, request: Request) -> Request:
         """Deletes a scope. `*` is refused: mem0 1.0.8 to 2.2.1 take it for everybody."""
@@ -322,11 +498,11 @@ def main() -> int:
             reply: Request = {"ok": True}
             reply.update(worker.answer(request))
         except ModelAsked:
-            reply = {"ok": False, "error": "ModelAsked", "detail": "mem0 asked a language model"}
+            reply = {"ok": False, "error": "ModelAsked", "detail": str(sys.exc_info()[1])}
             status = EXIT_MODEL_ASKED
         except Exception as error:  # noqa: BLE001 - whatever mem0 raises is answered
             reply = {"ok": False, "error": type(error).__name__, "detail": safe_detail(error)}
-        answers.write(json.dumps(reply) + "\n")
+        answers.write(json.dumps(reply, default=str) + "\n")
         answers.flush()
         if status or request.get("op") == "close":
             break

@@ -16,13 +16,14 @@ import select
 import subprocess
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 from mem0audit.core.errors import Failed, Mem0auditError, Refused, UsageProblem
+from mem0audit.stores.pickles import PointVectors
 
 _WORKER = Path(__file__).with_name("mem0_worker.py")
 _START_S = 180.0
@@ -42,6 +43,14 @@ class WorkerVersions:
     client: str | None
 
 
+@dataclass(frozen=True)
+class Unlinked:
+    """What came of taking links from an entity: how many went, and whether it was deleted, linking nothing else."""
+
+    links: int
+    deleted: bool
+
+
 class Mem0Worker:
     """An open `Memory` of the mem0 that `interpreter` has. A context manager: entering starts it.
 
@@ -49,6 +58,11 @@ class Mem0Worker:
     `dims` its dimensions; `user` a name or number to run as (root only), the store's owner. While it is
     open it holds the store's lock, as an agent does: the store must not be in use. Opening a store with
     mem0 changes it (it migrates the log, creates missing collections); so only on stores that shall change.
+
+    `embedder` is "none" (a model or the network asked for anything ends the run), "offline" (each text gets a vector
+    computed from it: the demo and tests), or "config": the one of `config`, the dict that the user gives to
+    `Memory.from_config`, whose paths, language model, graph and reranker are not used. `check` is called with the
+    versions before anything is opened, and may raise.
 
     Every method raises `Mem0auditError` (one line, no memory text): `Refused` where the store is in use or
     this mem0 cannot do it, `UsageProblem` where the interpreter has no mem0, `Failed` otherwise. Leaving
@@ -62,11 +76,16 @@ class Mem0Worker:
         vectors: str | Path,
         collection: str,
         mem0_dir: str | Path,
-        dims: int,
+        dims: int | None,
         user: str | int | None = None,
+        *,
+        embedder: Literal["none", "offline", "config"] = "none",
+        config: Mapping[str, Any] | None = None,
+        check: Callable[[WorkerVersions], None] | None = None,
     ) -> None:
         self.interpreter = interpreter
         self.user = user
+        self._check = check
         self._open = {
             "op": "open",
             "history": str(history),
@@ -74,6 +93,8 @@ class Mem0Worker:
             "collection": collection,
             "mem0_dir": str(mem0_dir),
             "dims": dims,
+            "embedder": embedder,
+            "config": None if config is None else dict(config),
         }
         for name in ("history", "vectors", "mem0_dir"):
             if not Path(str(self._open[name])).is_absolute():
@@ -84,6 +105,7 @@ class Mem0Worker:
         self._noise: collections.deque[str] = collections.deque(maxlen=200)
         self._drain: threading.Thread | None = None
         self.versions = WorkerVersions("", None, None)
+        self.overwrites = False
 
     def __enter__(self) -> Mem0Worker:
         self._start()
@@ -95,30 +117,37 @@ class Mem0Worker:
                     f"{self.interpreter} has no mem0",
                     "name the agent's Python with --agent-python",
                 )
-            self._ask(self._open, _START_S)
+            if self._check is not None:
+                self._check(self.versions)
+            self.overwrites = bool(self._ask(self._open, _START_S)["overwrites"])
         except BaseException:
             self._stop(gently=False)
             raise
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        self._stop(gently=kind is None)
+        # gently, whatever happened to us: killed between its two writes, mem0 leaves a change that it never logged
+        self._stop(gently=True)
 
     # -- what can be asked -----------------------------------------------------------------------
 
     def add(
         self,
         text: str,
-        owner: Mapping[str, str],
+        owner: Mapping[str, Any],
         metadata: Mapping[str, Any] | None = None,
         expiration_date: str | None = None,
+        role: str | None = None,
+        name: str | None = None,
     ) -> str:
         """Adds one text as it is, for an owner like `{"user_id": "alice"}`; the new memory's id.
 
-        `expiration_date` is `YYYY-MM-DD` (mem0 2.0.12 and later)."""
-        request = {"op": "add", "text": text, "owner": dict(owner), "expiration_date": expiration_date}
+        `metadata` may hold `created_at` (ISO 8601), which mem0 keeps from 1.0.9 on. `expiration_date` is `YYYY-MM-DD`
+        (mem0 2.0.12 and later). `role` is "user" where it is None, `name` that of who says it."""
+        request: dict[str, Any] = {"op": "add", "text": text, "owner": dict(owner)}
+        request.update(expiration_date=expiration_date, role=role, name=name)
         if metadata is not None:
             request["metadata"] = dict(metadata)
         return str(self._ask(request)["id"])
@@ -134,9 +163,55 @@ class Mem0Worker:
         """Sets the day (`YYYY-MM-DD`) after which mem0 hides a memory, or clears it (mem0 2.0.12 on)."""
         self._ask({"op": "expire", "id": memory_id, "date": date})
 
-    def delete(self, memory_id: str) -> None:
-        """Deletes one memory."""
-        self._ask({"op": "delete", "id": memory_id})
+    def rewrite(
+        self,
+        memory_id: str | int,
+        text: str,
+        vectors: PointVectors,
+        metadata: Mapping[str, Any] | None = None,
+        **expiration: str | None,
+    ) -> None:
+        """mem0's `update` of a memory that keeps its text and its vectors, which are given as they lie on the disk.
+
+        Renews the hash and `updated_at`; `metadata` is merged; `expiration_date="YYYY-MM-DD"` or None sets or clears
+        the day. Refused below mem0 2.0.7, whose update loses custom metadata."""
+        if vectors.dense is None:
+            raise Refused(f"memory {memory_id} has no vector to keep")
+        request: dict[str, Any] = {"op": "rewrite", "id": memory_id, "text": text, "vector": vectors.dense}
+        if vectors.keyword is not None:
+            request["keyword"] = {"indices": vectors.keyword[0], "values": vectors.keyword[1]}
+        if metadata is not None:
+            request["metadata"] = dict(metadata)
+        if expiration:
+            request["expiration_date"] = expiration["expiration_date"]
+        self._ask(request)
+
+    def delete(self, memory_id: str | int) -> bool:
+        """Deletes one memory by id, and asks nothing of any model; False where there is none."""
+        return bool(self._ask({"op": "delete", "id": memory_id})["deleted"])
+
+    def unlink(self, entity_id: str | int, memory_ids: Collection[str]) -> Unlinked:
+        """Takes links to these memories from one entity; one that links nothing then is deleted.
+
+        Only after the deletions: with mem0's entity store open, each of them looks through every entity."""
+        said = self._ask({"op": "unlink", "id": entity_id, "memories": sorted(memory_ids)})
+        return Unlinked(int(said["links"]), bool(said["deleted"]))
+
+    def get(self, memory_id: str) -> dict[str, Any] | None:
+        """One memory as mem0 gives it; None where there is none."""
+        found: dict[str, Any] | None = self._ask({"op": "get", "id": memory_id})["memory"]
+        return found
+
+    def history(self, memory_id: str) -> list[dict[str, Any]]:
+        """The changes of one memory, as mem0's `history()` gives them."""
+        found: list[dict[str, Any]] = self._ask({"op": "history", "id": memory_id})["history"]
+        return found
+
+    def search(self, query: str, owner: Mapping[str, str], limit: int = 10) -> list[dict[str, Any]]:
+        """What mem0 finds for a query, best first. Needs an embedder."""
+        request = {"op": "search", "query": query, "owner": dict(owner), "limit": limit}
+        found: list[dict[str, Any]] = self._ask(request)["results"]
+        return found
 
     def delete_all(self, owner: Mapping[str, str]) -> None:
         """mem0's `delete_all` for one owner. `*` is refused: mem0 1.0.8 to 2.2.1 take it for everybody."""
@@ -242,6 +317,8 @@ class Mem0Worker:
         vectors = self._open["vectors"]
         if error == "Refusal":
             return Refused(f"mem0 {self.versions.mem0}: {detail}")
+        if error == "ModelAsked":
+            return Failed(f"{detail} at {operation} (mem0 {self.versions.mem0}), and was stopped there")
         if "in use" in detail or "locked" in detail:
             return Refused(f"{vectors}: {detail}", "stop the agent and run this again")
         said = f"{detail} ({error})" if detail else error
@@ -291,6 +368,8 @@ def _run_as(user: str | int | None) -> dict[str, Any]:
     site-packages are, is the user's; once it has started, the worker points HOME at mem0's folder.
     """
     drop = {"PYTHONHOME", "PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONWARNINGS", "PYTHONOPTIMIZE"}
+    if os.geteuid() == 0:
+        drop.add("PYTHONPATH")  # whoever called sudo may have set it
     environment = {k: v for k, v in os.environ.items() if k not in drop}
     environment.update(MEM0_TELEMETRY="False", PYTHONUTF8="1")
     if user is None:

@@ -27,7 +27,7 @@ import re
 import struct
 import uuid
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from mem0audit.core.model import PointId, VectorFacts
 
@@ -584,6 +584,32 @@ def decode_whole(blob: object) -> Decoded:
     return normalise_id(fields["id"]), payload, _vector_facts(fields.get("vector"))
 
 
+class PointVectors(NamedTuple):
+    """The numbers of a point's vectors as they lie on the disk: the unnamed dense one, and mem0's `bm25` as (indices,
+    values); None where the point has none."""
+
+    dense: list[float] | None
+    keyword: tuple[list[int], list[float]] | None = None
+
+
+def vectors_of(blob: object) -> PointVectors:
+    """The vectors of one point (see `decode_whole`). Raises UnreadablePoint."""
+    if not isinstance(blob, bytes):
+        raise UnreadablePoint("not a blob")
+    vector = _fields(_load(blob)).get("vector")
+    if not isinstance(vector, dict):
+        return PointVectors(_numbers(vector))
+    sparse = vector.get("bm25")
+    fields = sparse.__dict__.get("__dict__") if isinstance(sparse, _SparseVector) else None
+    keyword = None
+    if isinstance(fields, dict):
+        values, indices = _numbers(fields.get("values")), _numbers(fields.get("indices"))
+        if values is None or indices is None or len(values) != len(indices):
+            raise UnreadablePoint("a keyword vector that is none")
+        keyword = [int(i) for i in indices], values
+    return PointVectors(_numbers(vector.get("")), keyword)
+
+
 # --- The fast ways ---------------------------------------------------------------------------------
 
 # What every PointStruct pickle starts with after PROTO and FRAME (pydantic 1 and 2, protocols 4 and 5).
@@ -611,22 +637,28 @@ _SHORT_TEXT, _TEXT, _SETITEMS, _MEMOIZE, _MARK, _APPENDS = 0x8C, 0x58, 0x75, 0x9
 _SMALL: Final = {0x4E: 1, 0x88: 1, 0x89: 1, 0x4B: 2, 0x4D: 3, 0x4A: 5, 0x47: 9}
 
 
-def _runs(dims: int) -> tuple[int, tuple[tuple[int, int, int, bytes], ...]]:
-    """The layout of a pickled list of `dims` floats (dims >= 2): its length in bytes, and its batches.
+_Batch = tuple[int, int, slice, bytes, slice]
+"""A run of floats in a blob: where MARK is, where APPENDS is, every `G`, as many `G` as floats, and every byte after
+one: the sign and the exponent's upper 7 bits."""
 
-    The pickler writes batches of up to 1000 as MARK, a BINFLOAT (`G` and 8 bytes) each, APPENDS. A batch is
-    (where MARK is, where the first `G` is, where APPENDS is, as many `G` as floats).
+
+def _runs(dims: int, start: int) -> tuple[int, tuple[_Batch, ...]]:
+    """The layout of a pickled list of `dims` floats at `start`: its length in bytes, and its batches; (0, ()) where
+    it is not worth a form of its own.
+
+    The pickler writes batches of up to 1000 as MARK, a BINFLOAT (`G` and 8 bytes) each, APPENDS.
     """
     batches = []
-    at, left = 0, dims
+    at, left = start, dims
     while left:
         count = min(left, 1000)
         if count == 1:
             return 0, ()  # a last single float is written with APPEND: not worth a second form
-        batches.append((at, at + 1, at + 1 + 9 * count, b"G" * count))
-        at += 9 * count + 2
+        end = at + 1 + 9 * count
+        batches.append((at, end, slice(at + 1, end, 9), b"G" * count, slice(at + 2, end, 9)))
+        at = end + 1
         left -= count
-    return at, tuple(batches)
+    return at - start, tuple(batches)
 
 
 def _count_floats(blob: bytes, at: int) -> int:
@@ -652,12 +684,11 @@ def _skip_int(blob: bytes, at: int) -> int:
     return at + 2 + blob[at + 1] if blob[at] == 0x8A else 0
 
 
-def _exact_flaw(blob: bytes, start: int, batches: tuple[tuple[int, int, int, bytes], ...]) -> str | None:
+def _exact_flaw(blob: bytes, batches: tuple[_Batch, ...]) -> str | None:
     """The flaw from the values themselves, for vectors whose first bytes leave it open."""
     numbers: list[float] = []
-    for _, first, end, marks in batches:
-        raw = blob[start + first : start + end]
-        numbers.extend(value for _, value in struct.iter_unpack(">cd", raw[: 9 * len(marks)]))
+    for mark, appends, *_ in batches:
+        numbers.extend(value for _, value in struct.iter_unpack(">cd", blob[mark + 1 : appends]))
     return _flaw_of(numbers)
 
 
@@ -671,11 +702,12 @@ def point_decoder(dims: int | None = None) -> Callable[[Any], Decoded]:
     heads: dict[int, bytes] = {}
     tails: set[bytes] = set()
     guess = dims if dims and dims > 1 else 0
-    total, batches = _runs(guess) if guess else (0, ())
+    total, placed = 0, -1
+    batches: tuple[_Batch, ...] = ()
     good = _facts(guess, None)
 
     def decode(blob: Any) -> Decoded:
-        nonlocal guess, total, batches, good
+        nonlocal guess, total, batches, placed, good
         try:
             size = len(blob)
             head = heads.get(size)
@@ -708,22 +740,24 @@ def point_decoder(dims: int | None = None) -> Callable[[Any], Decoded]:
                 start, opening = at + 17, b""
             else:
                 return decode_whole(blob)
-            if not total or blob[start + total] == _MARK or not _fits(blob, start, batches):
+            if start != placed:
+                placed, (total, batches) = start, _runs(guess, start)
+            if not total or blob[start + total] == _MARK or not _fits(blob, batches):
                 guess = _count_floats(blob, start)
-                total, batches = _runs(guess) if guess > 1 else (0, ())
+                total, batches = _runs(guess, start)
                 good = _facts(guess, None)
-                if not total or not _fits(blob, start, batches):
+                if not total or not _fits(blob, batches):
                     return decode_whole(blob)
-            # Zero, NaN and infinity from the byte after each G: sign and the exponent's upper 7 bits.
+            # Zero, NaN and infinity from the byte after each G.
             flaw = None
-            for _, first, end, _ in batches:
-                exponents = blob[start + first + 1 : start + end : 9]
+            for _, _, _, _, uppers in batches:
+                exponents = blob[uppers]
                 if b"\x7f" in exponents or b"\xff" in exponents:
-                    flaw = _exact_flaw(blob, start, batches)
+                    flaw = _exact_flaw(blob, batches)
                     break
             else:
                 if blob[start + 2] in b"\x00\x80":
-                    flaw = _exact_flaw(blob, start, batches)
+                    flaw = _exact_flaw(blob, batches)
             # The payload: walked opcode by opcode, then unpickled alone. No memo entry is ever fetched.
             after = start + total
             if opening and blob[after : after + len(opening)] == opening:
@@ -770,14 +804,10 @@ def point_decoder(dims: int | None = None) -> Callable[[Any], Decoded]:
     return decode
 
 
-def _fits(blob: bytes, start: int, batches: tuple[tuple[int, int, int, bytes], ...]) -> bool:
-    """Whether the list at `start` has exactly these batches of floats, by the position of every opcode."""
-    for mark, first, end, marks in batches:
-        if (
-            blob[start + mark] != _MARK
-            or blob[start + end] != _APPENDS
-            or blob[start + first : start + end : 9] != marks
-        ):
+def _fits(blob: bytes, batches: tuple[_Batch, ...]) -> bool:
+    """Whether these batches of floats are there, by the position of every opcode."""
+    for mark, appends, all_marks, marks, _ in batches:
+        if blob[all_marks] != marks or blob[mark] != _MARK or blob[appends] != _APPENDS:
             return False
     return True
 

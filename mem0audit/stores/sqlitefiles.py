@@ -593,11 +593,11 @@ class PageSink(Protocol):
         ...
 
 
-class FirstPart(Protocol):
-    """Somebody who reads the first part of a table while the rest is read here."""
+class Shares(Protocol):
+    """Others who read a table's rows in shares of rowids, at the same time."""
 
-    def begin(self, last: int, limit: int) -> None:
-        """Begin to read the rows up to and with this rowid, at most `limit` a page."""
+    def begin(self, lowest: int, highest: int, limit: int) -> None:
+        """Begin to read the rows with these rowids and those between, at most `limit` a page."""
         ...
 
     def end(self) -> dict[int, Any] | None:
@@ -606,19 +606,21 @@ class FirstPart(Protocol):
 
 
 FIRST: Final = -(1 << 63)
+MAPPED_BYTES: Final = 32 << 20
+"""How much of a file a reader lets stand mapped in memory before it lets go of it."""
 _ROWID, _KEY = itemgetter(0), itemgetter(1)
 
 
-def read_points(reading: Reading, sink: PageSink, first_part: FirstPart | None = None) -> None:
+def read_points(reading: Reading, sink: PageSink, shares: Shares | None = None) -> None:
     """Every row of `points (id TEXT PRIMARY KEY, point BLOB)` as of one instant, in rowid order.
 
     Pages in rowid order, each in a read transaction of its own. INSERT OR REPLACE gives its row a rowid above
     every row present, so that one closing look settles it: `data_version` unchanged means that nothing was
     written meanwhile; else one scan of (rowid, id) over the covering index says which rows went and which
     came, and the newest rows are read again, since a rowid is used again after the newest row went.
-    The first rowids, somewhat less than half, are read by `first_part`, between the same two looks. Raises
-    Changed when the table became another one. A damaged table gives what still reads, and the reading's `problem`
-    says how much.
+    With `shares` the rows there at the first look are read by others, between the same two looks. Raises Changed
+    when the table became another one. A damaged table gives what still reads, and the reading's `problem` says
+    how much.
     """
     reading.require_table("points")
     schema, changes = reading.schema_count(), reading.change_count()
@@ -629,18 +631,14 @@ def read_points(reading: Reading, sink: PageSink, first_part: FirstPart | None =
         rows_there = int(reading.one("SELECT count(*) FROM points"))
         bytes_there = int(reading.one("PRAGMA page_count")) * int(reading.one("PRAGMA page_size"))
         limit = max(4, min(4096, PAGE_BYTES // (bytes_there // max(rows_there, 1) + 1)))
-        if first_part is not None and rows_there:
-            lowest, highest = reading.all("SELECT min(rowid), max(rowid) FROM points")[0]
-            last = lowest + (highest - lowest) * 9 // 20  # handing its rows over takes a while too
-            first_part.begin(last, limit)
-        read_pages(reading, limit, last, (1 << 63) - 1, sink.take, seen)
-        if last != FIRST:
-            assert first_part is not None
-            part = first_part.end()
-            if part is None:
-                sink.drop(set(seen))
+        if shares is not None and rows_there:
+            lowest, last = reading.all("SELECT min(rowid), max(rowid) FROM points")[0]
+            shares.begin(lowest, last, limit)
+            theirs = shares.end()
+            if theirs is None:
                 return read_points(reading, sink)
-            seen = part | seen
+            seen = theirs
+        read_pages(reading, limit, last, (1 << 63) - 1, sink.take, seen)
     except sqlite3.DatabaseError as error:
         if not _is_damage(error):
             raise
@@ -692,6 +690,36 @@ def read_pages(
             after = rows[-1][0]
         if whole and len(rows) < limit:
             return
+
+
+def read_share(
+    reading: Reading,
+    limit: int,
+    after: int,
+    last: int,
+    take: Callable[[list[Any]], None],
+    seen: dict[int, Any],
+) -> None:
+    """`read_pages` through memory mapped on the file, at half the cost of reading it.
+
+    Only in a process that may be lost: where somebody cuts the file short meanwhile (SQLite itself does not under
+    a reader's lock), the kernel ends it with SIGBUS.
+    """
+    read = 0
+
+    def taken(rows: list[Any]) -> None:
+        nonlocal read
+        take(rows)
+        read += len(rows)
+        if read > pages * limit:
+            read = 0
+            reading.all("PRAGMA mmap_size = 0")
+            reading.all(mapped)
+
+    mapped = f"PRAGMA mmap_size = {1 << 40}"  # as much as SQLite was built for
+    pages = MAPPED_BYTES // PAGE_BYTES
+    reading.all(mapped)
+    read_pages(reading, limit, after, last, taken, seen)
 
 
 def _close(reading: Reading, schema: int, changes: int, seen: dict[int, Any]) -> tuple[list[Any], set[int]]:
@@ -776,3 +804,10 @@ def _until_damage(reading: Reading, sql: str, args: tuple[Any, ...]) -> list[int
 def quoted(name: str) -> str:
     """An SQL identifier from any name."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def secure_delete_here() -> bool:
+    """Whether the SQLite that this program runs with overwrites what it deletes, unasked (Debian's does, upstream's
+    does not). Another program's may differ."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        return bool(connection.execute("PRAGMA secure_delete").fetchone()[0])

@@ -97,7 +97,10 @@ T706 wide-gap medium planned
 """
 
 SNAPSHOT_COMMANDS = {"create", "list", "show", "verify", "restore", "keep", "expire", "import", "diff"}
-COMMANDS = {"audit", "status", "explain", "show", "users", "log", "config", "demo", "snapshot", "schedule"}
+COMMANDS = {
+    *("audit", "status", "explain", "show", "users", "log", "relocate", "recover"),
+    *("config", "demo", "snapshot", "schedule"),
+}
 CODES = list(CATALOGUE)
 
 

@@ -10,7 +10,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mem0audit.core.retention import THE_LAST, Decision, Policy, Standing, decide, length
+from mem0audit.core.retention import (
+    BEFORE_LOSS,
+    BEFORE_RESET,
+    THE_LAST,
+    Decision,
+    Policy,
+    Standing,
+    decide,
+    length,
+)
 
 NOW = dt.datetime(2026, 11, 30, 12, tzinfo=dt.timezone.utc).timestamp()
 DAY = 86400.0
@@ -70,8 +79,17 @@ def stays(policy: Policy, one: Standing, everything: Sequence[Standing], now: fl
     dated = [x for x in everything if x.state != "damaged" and x.taken_at is not None and x.taken_at <= now]
     good = [x for x in dated if x.state == "good"]
     if one.state == "good":
-        last = not [other for other in good if other is not one and later(other, one)]
-        return last or has_a_place(policy, one, good)
+        if one.erased:
+            return has_a_place(policy, one, good)
+        whole = [x for x in good if not x.erased]
+        newer = [other for other in whole if other is not one and later(other, one)]
+        last = next(x for x in whole if not any(later(y, x) for y in whole if y is not x))
+        way_back = [
+            not newer,
+            last.lost > 0 and one.lost <= last.lost / 2 and all(x.lost > last.lost / 2 for x in newer),
+            one.changes > last.changes and all(x.changes <= last.changes for x in newer),
+        ]
+        return any(way_back) or has_a_place(policy, one, good)
     if one.state == "not settled":
         return has_a_place(policy, one, [x for x in dated if x.state in ("good", "not settled")])
     return has_a_place(policy, one, [*good, one])
@@ -121,7 +139,10 @@ def folders(draw: st.DrawFn) -> list[Standing]:
             name += f"-{taken[name]}"
         kept = draw(st.sampled_from([None] * 9 + ["before the move"]))
         series = draw(st.sampled_from(["one", "one", "one", "other"]))
-        found.append(Standing(name, None if state == "damaged" else at, state, "", kept, series))
+        changes, lost = draw(st.sampled_from([5, 5, 5, 9, 2])), draw(st.sampled_from([0, 0, 0, 1, 2, 7]))
+        when = None if state == "damaged" else at
+        erased = draw(st.sampled_from([0, 0, 0, 0, 3]))
+        found.append(Standing(name, when, state, "", kept, series, changes, lost, erased))
     return found
 
 
@@ -144,12 +165,14 @@ def test_what_is_never_lost(policy: Policy, folder: list[Standing]) -> None:
     decided = {one.snapshot.name: one for one in decide(policy, folder, NOW)}
     for one in folder:
         good = [
-            x for x in folder if x.state == "good" and (x.taken_at or 0) <= NOW and x.series == one.series
+            x
+            for x in folder
+            if x.state == "good" and (x.taken_at or 0) <= NOW and x.series == one.series and not x.erased
         ]
         if not decided[one.name].keep:
             assert one.state != "damaged" and one.kept is None and (one.taken_at or 0) <= NOW
-            if one.state != "not settled":
-                assert any(later(other, one) for other in good)
+            if one.state != "not settled" and not one.erased:
+                assert any(later(other, one) for other in folder if other.state == "good")
             if one.state == "not settled":
                 assert any(
                     later(x, one)
@@ -283,6 +306,42 @@ def test_one_install_never_pushes_out_another() -> None:
         "2026-01-01",
     ]
     assert decided[-1].reasons == ("last 1 of 2", "within 1d", THE_LAST)
+
+
+def test_nights_of_an_emptied_store_push_out_none_of_a_full_one() -> None:
+    """What an audit names as the way back must be there still when somebody reads it."""
+    full = replace(at("2026-10-31 02:30:00"), changes=50, lost=1)
+    nights = [at(f"2026-11-{day:02d} 02:30:00") for day in range(1, 31)]
+    emptied = [replace(one, changes=50, lost=18) for one in nights]
+    older = replace(full, name="2026-10-30T023000Z", taken_at=(full.taken_at or 0) - DAY)
+    kept = reasons(decide(Policy(last=1), [*emptied, full, older], NOW))
+    assert {name: why for name, why in kept.items() if why} == {
+        "2026-11-30": ("last 1 of 1", THE_LAST),
+        "2026-10-31": (BEFORE_LOSS,),
+    }
+    reset = [replace(one, changes=3) for one in nights]
+    kept = reasons(decide(Policy(last=1), [*reset, full, older], NOW))
+    assert kept["2026-10-31"] == (BEFORE_RESET,)
+    assert [name for name, why in kept.items() if why] == ["2026-11-30", "2026-10-31"]
+    # put back, or grown again: nothing is kept for it
+    back = [replace(one, changes=51, lost=1) for one in nights]
+    assert reasons(decide(Policy(last=1), [*back, full, older], NOW))["2026-10-31"] is None
+
+
+def test_one_that_holds_somebody_erased_is_no_last_good_pair() -> None:
+    folder = [
+        replace(at("2026-11-30 02:30:00"), erased=3),
+        at("2026-11-01 02:30:00"),
+        at("2026-10-01 02:30:00"),
+    ]
+    decided = decide(Policy(monthly=1), folder, NOW)
+    assert reasons(decided) == {
+        "2026-11-30": ("monthly 2026-11",),
+        "2026-11-01": (THE_LAST,),
+        "2026-10-01": None,
+    }
+    (one,) = decide(Policy(within="1h"), [folder[0], at("2026-11-30 11:30:00")], NOW)[1:]
+    assert (one.keep, one.reasons) == (False, ("holds 3 memories of somebody erased since",))
 
 
 def test_marks_the_future_and_damaged_manifests_stay() -> None:

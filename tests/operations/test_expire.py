@@ -7,16 +7,21 @@ import itertools
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
+import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mem0audit.core.erasures import RECORD, erasures_text, make_erasure
 from mem0audit.core.errors import CouldNotRead, Failed, Refused, UsageProblem
 from mem0audit.core.marks import MARKS
-from mem0audit.core.retention import THE_LAST, Policy
+from mem0audit.core.retention import BEFORE_LOSS, THE_LAST, Policy
+from mem0audit.core.times import instant
 from mem0audit.operations.expire import Expired, expire, plan_expire
 from mem0audit.operations.marks import keep, read_marks, verify_and_record
 from mem0audit.operations.verify import list_snapshots, verify
@@ -77,6 +82,36 @@ def test_what_the_policy_has_no_place_for_goes(five: Path) -> None:
     assert {p.name for p in five.iterdir()} == {*nights(5)[3:], MARKS, files.LOCK}
     again = run(five)
     assert (again.removed, again.cleared, again.spared) == ((), (), ())
+
+
+def test_a_full_store_stays_beside_nights_of_the_emptied_one(tmp_path: Path) -> None:
+    store, folder = copy_store("2.2.1", tmp_path), tmp_path / "snapshots"
+    full = Path(take(store, folder).path)
+    with closing(sqlite3.connect(store.vectors / "collection" / "mem0" / "storage.sqlite")) as points:
+        points.execute("DELETE FROM points")
+        points.commit()
+    emptied = [Path(take(store, folder).path) for _ in range(2)]
+    verified(full, *emptied)
+    plan = plan_expire(str(folder), Policy(last=1), time.time() + 60)
+    reasons = {one.snapshot.name: one.reasons for one in plan.decisions if one.keep}
+    assert reasons == {emptied[1].name: ("last 1 of 1", THE_LAST), full.name: (BEFORE_LOSS,)}
+    assert expire(plan).removed == (emptied[0].name,)
+
+
+def test_the_only_one_of_somebody_erased_since_may_go(five: Path) -> None:
+    """It is kept by the policy alone: the last good pair is the newest one without them."""
+    oldest, *_, newest = nights(5)
+    at = (instant(list_snapshots(str(five))[-1].manifest.created_at) or 0) + 3600  # type: ignore[union-attr]
+    (five / RECORD).write_text(erasures_text([make_erasure(at, "0" * 32, ("alice", None, None))]))
+    plan = plan_expire(str(five), Policy(weekly=1), NOW)
+    reasons = {one.snapshot.name: one.reasons for one in plan.decisions}
+    assert len(reasons[newest]) == 2
+    assert reasons[newest][1] == THE_LAST
+    assert reasons[oldest] == ("holds 10 memories of somebody erased since",)
+    every = [make_erasure(NOW, "1" * 32, ("alice", None, None))]
+    (five / RECORD).write_text(erasures_text(every))
+    plan = plan_expire(str(five), Policy(weekly=1), NOW)
+    assert [len(one.reasons) for one in plan.decisions if one.keep] == [1]
 
 
 def test_an_empty_policy_is_refused(five: Path) -> None:

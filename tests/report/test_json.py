@@ -43,7 +43,18 @@ KINDS = (
     "diff",
     "restore",
     "restore-plan",
+    "relocate",
+    "relocate-plan",
     "discard",
+    "delete-plan",
+    "delete",
+    "erasure-receipt",
+    "recover",
+    "recover-plan",
+    "put-back-plan",
+    "put-back",
+    "residue",
+    "residue-clear",
 )
 SECRET = "SECRETCAROL likes \x1b[31m red \ud800"
 

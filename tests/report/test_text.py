@@ -19,7 +19,7 @@ from mem0audit.core.model import (
 )
 from mem0audit.report.pages import explain_text
 from mem0audit.report.screen import Screen
-from mem0audit.report.text import audit_text, nothing_found
+from mem0audit.report.text import audit_text
 from tests.report import installs
 from tests.report.installs import CHECKED, NOT_ASKED, SCREENS, finding, place, report
 
@@ -202,15 +202,15 @@ def test_notes_are_shown_in_full_only_when_asked_for() -> None:
 
 
 def test_an_install_of_which_one_half_is_there_was_found() -> None:
-    assert nothing_found(installs.nothing_found())
+    assert installs.nothing_found().nothing_found
     gone = installs.nothing_found()
     half = report(places=(place(installs.HISTORY), gone.places[1]), install=gone.install)
-    assert not nothing_found(half)
+    assert not half.nothing_found
     denied = report(
         install=gone.install,
         places=(place(installs.HISTORY, exists=False, problem="permission denied"), gone.places[1]),
     )
-    assert not nothing_found(denied)
+    assert not denied.nothing_found
 
 
 def test_hostile_words_from_a_store_stay_on_their_line() -> None:

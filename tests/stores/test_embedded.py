@@ -463,14 +463,14 @@ def test_random_damage_never_raises_and_never_hangs(tmp_path: Path) -> None:
     assert read_at_all > 30
 
 
-# --- With a helper --------------------------------------------------------------------------------
+# --- With helpers ---------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def parts(monkeypatch: pytest.MonkeyPatch, own_threads: None) -> list[bool]:
-    """Any file is large enough to be read with a helper; for each one used, whether it gave its part."""
+    """Any file is large enough to be read with helpers; for each time, whether they gave all of it."""
     seen: list[bool] = []
-    end = embedded._Helper.end
+    end = embedded._Helpers.end
 
     def noted(self: Any) -> Any:
         part = end(self)
@@ -478,7 +478,7 @@ def parts(monkeypatch: pytest.MonkeyPatch, own_threads: None) -> list[bool]:
         return part
 
     monkeypatch.setattr(embedded, "HELPED_BYTES", 0)
-    monkeypatch.setattr(embedded._Helper, "end", noted)
+    monkeypatch.setattr(embedded._Helpers, "end", noted)
     return seen
 
 
@@ -544,14 +544,15 @@ def test_a_helper_and_damage(tmp_path: Path, parts: list[bool]) -> None:
     assert False in parts
 
 
-def test_a_helper_that_dies(tmp_path: Path, parts: list[bool]) -> None:
+@pytest.mark.parametrize("dies_at", [100, 450])
+def test_a_helper_that_dies(tmp_path: Path, parts: list[bool], dies_at: int) -> None:
     new_store(tmp_path, [(key_of(n), blob_of(n, {"v": n})) for n in range(500)])
     store = EmbeddedStore(str(tmp_path))
     (collection,) = store.layout().collections
     parent = os.getpid()
 
     def keep(rowid: int, point_id: PointId, payload: Any, facts: VectorFacts) -> Any:
-        if os.getpid() != parent and rowid > 100:
+        if os.getpid() != parent and rowid == dies_at:
             os.kill(os.getpid(), signal.SIGKILL)
         return payload["v"]
 
@@ -559,6 +560,49 @@ def test_a_helper_that_dies(tmp_path: Path, parts: list[bool]) -> None:
     assert parts == [False]
     assert dict(got.rows) == {n: n for n in range(500)}
     assert list(got.rows) == list(range(500))
+
+
+def test_a_file_cut_short_under_a_helper(tmp_path: Path, parts: list[bool]) -> None:
+    """The kernel ends a process that reads mapped memory beyond a file's end: it must not be this one."""
+    path = new_store(tmp_path, [(key_of(n), blob_of(n, {"v": "x" * 5000})) for n in range(500)])
+    store = EmbeddedStore(str(tmp_path))
+    (collection,) = store.layout().collections
+    parent = os.getpid()
+    size = path.stat().st_size
+    killed_by: list[int] = []
+    wait = os.waitpid
+
+    execute = sqlitefiles.Reading.execute
+
+    def cut(self: Any, sql: str, args: tuple[Any, ...] = ()) -> sqlite3.Cursor:
+        cursor = execute(self, sql, args)
+        # inside the transaction of a page of rows, by the helper that reads where the file will have ended
+        if os.getpid() != parent and "point FROM points" in sql and args[0] > 0:
+            os.truncate(path, size // 8)
+        return cursor
+
+    def kill(pid: int, number: int) -> None:
+        end = time.monotonic() + 20  # it may be ending already: let the kernel say how
+        while b") Z " not in Path(f"/proc/{pid}/stat").read_bytes() and time.monotonic() < end:
+            time.sleep(0.01)
+        kill_now(pid, number)
+
+    kill_now = os.kill
+
+    def waited(pid: int, options: int) -> tuple[int, int]:
+        pid, status = wait(pid, options)
+        killed_by.append(os.waitstatus_to_exitcode(status))
+        return pid, status
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "waitpid", waited)
+        patch.setattr(os, "kill", kill)
+        patch.setattr(sqlitefiles.Reading, "execute", cut)
+        got = store.points(collection, everything, helped=True)
+    assert parts == [False]
+    assert -signal.SIGBUS in killed_by
+    assert got.file.problem is not None
+    assert got.file.problem.kind == "damaged"
 
 
 def test_no_helper_beside_other_threads(tmp_path: Path, parts: list[bool]) -> None:
@@ -577,9 +621,9 @@ def test_no_helper_beside_other_threads(tmp_path: Path, parts: list[bool]) -> No
     assert len(helped.rows) == 50
 
 
-@pytest.mark.parametrize("where", ["here", "helper"])
+@pytest.mark.parametrize("at", [100, 450])
 @pytest.mark.parametrize("change", ["replaced", "removed", "rowids again", "made anew"])
-def test_a_helper_and_changes_meanwhile(tmp_path: Path, parts: list[bool], change: str, where: str) -> None:
+def test_a_helper_and_changes_meanwhile(tmp_path: Path, parts: list[bool], change: str, at: int) -> None:
     """Whichever process has read what, and whenever: what is given is what the closing instant holds."""
     path = new_store(tmp_path / "store", [(key_of(n), blob_of(n, {"v": "old"})) for n in range(500)])
     new_path = new_store(tmp_path / "new", [(key_of(1), blob_of(1, {"v": "new"}))])
@@ -617,8 +661,7 @@ def test_a_helper_and_changes_meanwhile(tmp_path: Path, parts: list[bool], chang
         wanted = {1: "new"} if change == "made anew" else dict.fromkeys(range(600, 1100), "new")
 
     def keep(rowid: int, point_id: PointId, payload: Any, facts: VectorFacts) -> Any:
-        here = os.getpid() == parent
-        if here == (where == "here") and not done.exists() and rowid in (100, 450):
+        if os.getpid() != parent and not done.exists() and rowid == at:
             done.touch()
             write()
         return payload["v"]

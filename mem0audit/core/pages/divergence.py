@@ -47,13 +47,19 @@ RULES = (
             (
                 "Read the incident above the findings first: what took them may take more.",
                 PAIR_FIRST,
-                "The text is in the log:",
-                commands("mem0audit show MEMORY_ID", "mem0audit audit --select D302 --verbose"),
-                "A snapshot from before brings both stores back, with the agent stopped (`mem0audit snapshot restore "
-                "NAME --in-place`; what was written since is put aside, not lost). Without one, add the text again; it "
-                "gets a new id, and the owner is for you to know, the log has none:",
-                commands('memory.add(TEXT, user_id="…", infer=False)'),
-                INSIDE_AGENT,
+                "A snapshot from before brings both stores back, vectors and ids too, with the agent stopped "
+                "(`mem0audit snapshot restore NAME --in-place`; what was written since is put aside, not lost). "
+                "Without one the text is in the log. See whose they are and what cannot come back; then stop the "
+                "agent, and add them again, through its mem0 and with your own embedder:",
+                commands(
+                    "mem0audit recover --dry-run",
+                    "mem0audit recover --config mem0.yaml",
+                ),
+                "Without an embedder, keep the texts: `mem0audit recover --export FILE`. A single one, lost or deleted "
+                "on purpose:",
+                commands(
+                    "mem0audit show MEMORY_ID", "mem0audit recover --memory MEMORY_ID --config mem0.yaml"
+                ),
                 "If it was meant to be deleted, leave it: nothing can be logged for it afterwards, and mem0 "
                 "answers `not found`.",
             )
@@ -247,6 +253,6 @@ RULES = (
             )
         ),
         not_this="Only the log is shorter: H408. Only the vectors are older: D302, D301, D304, and D310. Neither "
-        "store has anything of the seal: mem0 was reset, which is told under what happened.",
+        "store has anything of the seal: mem0 was reset, H408.",
     ),
 )

@@ -122,9 +122,11 @@ RULES = (
         name="log-rewritten",
         severity=Severity.HIGH,
         summary="Rows that were sealed have changed or gone: the past of the log was rewritten.",
-        comes_about="Somebody edited history.db, or an older log was put in its place. What mem0's own "
-        "migrations change is known and no finding.",
-        looks_like="A row up to the last seal has other columns, is gone, or stands where none was.",
+        comes_about="Somebody edited history.db, or an older log was put in its place. Or mem0's reset() dropped it "
+        "whole, which leaves no row that says so: then nothing of the sealed memories is there either, and what "
+        "happened says it. What mem0's own migrations change is known and no finding.",
+        looks_like="A row up to the last seal has other columns, is gone, or stands where none was. After a reset: one "
+        "finding, with how many rows and memories were sealed.",
         to_do="\n".join(
             (
                 "The log no longer tells what happened. Keep a copy of history.db as it is, see what the log says of "
@@ -135,8 +137,8 @@ RULES = (
                 commands('mem0audit audit --seal --accept "emptied the texts of carol"'),
             )
         ),
-        not_this="The log ends earlier and the memories are older too: D311. Nothing of the log nor of the memories is "
-        "left: mem0 was reset. What a seal cannot see: rows forged after it in the form that mem0 gives them.",
+        not_this="The log ends earlier and the memories are older too: D311. What a seal cannot see: "
+        "rows forged after it in the form that mem0 gives them.",
         threshold="Up to 50 rows are named one by one.",
     ),
 )

@@ -7,6 +7,17 @@ from __future__ import annotations
 from mem0audit.core.model import Severity
 from mem0audit.core.pages import COPY_WITH_PYTHON, PAIR_FIRST, TAKE_PAIR, Rule, commands
 
+_MOVE = "\n".join(
+    (
+        "Then move for good, with one command, run twice. With the agent running it takes a verified pair beside the "
+        "new folder, and says how to stop the agent; with the agent stopped it moves what is there by then, proven "
+        "row by row, and keeps the old folder under a dated name:",
+        commands("mem0audit relocate --to /srv/agent/qdrant"),
+        "Where the log lies in such a place too, add --with-history: it goes to history.db beside that folder.",
+    )
+)
+"""How a store gets to a place that lasts."""
+
 _NEW_PATHS = "\n".join(
     (
         "In what the agent gives to Memory.from_config, name durable paths:",
@@ -36,9 +47,7 @@ RULES = (
                 "Nothing is lost yet. Do not reboot and do not stop the agent before a copy is out: a tmpfs "
                 "of a container, or in a private /tmp, goes when its process stops.",
                 TAKE_PAIR,
-                "Then move for good, at a quiet minute, because what is written between the copy and the "
-                "restart stays behind: take a fresh copy, put its qdrant folder and its history.db at the "
-                "new place, and start the agent there.",
+                _MOVE,
                 _NEW_PATHS,
             )
         ),
@@ -57,7 +66,7 @@ RULES = (
         to_do="\n".join(
             (
                 TAKE_PAIR,
-                "Then move the stores to a folder of their own and restart the agent with it.",
+                _MOVE,
                 _NEW_PATHS,
                 "Until then, against an age rule only, this keeps the folder out:",
                 commands("echo 'x /tmp/qdrant' > /etc/tmpfiles.d/mem0.conf"),
@@ -98,6 +107,13 @@ RULES = (
                 "docker cp too, is damaged more often than not. mem0.sqlite is the file that belongs at "
                 "qdrant/collection/mem0/storage.sqlite beside qdrant/meta.json.",
                 "Then give both paths a volume, put the copies into it, and recreate the container.",
+                "With root on the host it is one command, run twice in a minute in which nothing is written, with the "
+                "agent's PID on the host and a folder that the container mounts from then on. The first run takes the "
+                "pair, and the second, after `docker stop`, puts it at the new place:",
+                commands(
+                    "sudo mem0audit relocate --history /proc/PID/root/root/.mem0/history.db \\\n"
+                    "      --qdrant-path /proc/PID/root/tmp/qdrant --to /srv/agent/qdrant --with-history"
+                ),
             )
         ),
         not_this="A tmpfs inside the container is L101. One store in the layer, the other on a volume: L113.",
@@ -142,7 +158,13 @@ RULES = (
                 "The last line with the history that the agent uses, inside if it lies in its /tmp too. Never "
                 "open a database as /proc/PID/root/…: SQLite follows that link to your own file of the same "
                 "name.",
-                "Then give the agent a folder outside /tmp and only then restart it.",
+                "Then move it out for good, as root, in a minute in which the agent is idle:",
+                commands(
+                    "sudo mem0audit relocate --history ~/.mem0/history.db \\\n"
+                    "      --qdrant-path /proc/PID/root/tmp/qdrant --to /srv/agent/qdrant --wait"
+                ),
+                "It takes another verified pair, says how to stop the agent, and as soon as that has stopped, and its "
+                "/tmp is gone, puts the pair at the new place. Only then start the agent, with the new path.",
                 _NEW_PATHS,
             )
         ),
@@ -155,7 +177,7 @@ RULES = (
         comes_about="No path is configured: every mem0 version to 2.2.1 then takes /tmp/qdrant. Whether /tmp "
         "survives a reboot is the system's choice, and changes with upgrades (a tmpfs from Ubuntu 24.10 on).",
         looks_like="The folder is /tmp/qdrant, on a disk, and no cleaning rule was found.",
-        to_do="\n".join((PAIR_FIRST, "Then move the stores when it suits.", _NEW_PATHS)),
+        to_do="\n".join((PAIR_FIRST, _MOVE, _NEW_PATHS)),
         not_this="Silent where L101 or L102 say worse of the same folder.",
     ),
     Rule(
@@ -242,6 +264,7 @@ RULES = (
                 PAIR_FIRST,
                 "Then put both stores on a local disk, or the vectors into a Qdrant server. Let one process "
                 "alone use them meanwhile.",
+                commands("mem0audit relocate --to /srv/agent/qdrant --with-history"),
             )
         ),
     ),

@@ -111,15 +111,16 @@ RULES = (
         "of show as unlogged (D303).",
         to_do="\n".join(
             (
-                "Nothing is lost while that table stays. Keep a copy of the file now:",
+                "Nothing is lost while that table stays. Do not change the agent's mem0 before its rows are back: a "
+                "later migration can drop it. See what would go back; then stop the agent, and put it back:",
                 commands(
-                    "sqlite3 -readonly -cmd '.timeout 30000' ~/.mem0/history.db "
-                    "\"VACUUM INTO '/srv/backup/history.db'\"",
-                    "mem0audit log",
+                    "mem0audit recover --stranded-log --dry-run --to /srv/backup/mem0",
+                    "mem0audit recover --stranded-log --to /srv/backup/mem0",
                 ),
-                "Do not change the mem0 version of the agent before that, and do not insert the rows yourself: "
-                "behind the present ones they would make a deleted memory look live again. This version of the "
-                "tool does not put them back yet. In an erasure count that table too: it holds texts.",
+                "It takes a snapshot first. Then the rows go in as mem0 wrote them, in their order, below the present "
+                "ones, in one transaction: no row is changed or removed, no event is made up, and the old table stays. "
+                "Do not insert them yourself: behind the present ones they would make a deleted memory look live "
+                "again. In an erasure count that table too: it holds texts.",
             )
         ),
     ),

@@ -147,9 +147,14 @@ def locked_log_gap(r: Reading, log: Timeline) -> Iterable[Verdict]:
 @beside_the_seal("H408")
 def log_rewritten(r: Reading, check: SealCheck) -> Iterable[Verdict]:
     """H408: rows up to the last seal are not those that were sealed."""
-    if check.rolled_back or check.reset:
-        return  # D311, and an incident
+    if check.rolled_back:
+        return  # D311
     sealed = {"sealed": shown(check.seal.at), "rows sealed": check.seal.rows}
+    if check.reset:
+        # what did it is the incident's to say: mem0's own reset() as well as somebody who took both stores away
+        why = {"why": "none of them is there, and no sealed memory", "memories sealed": check.seal.memories}
+        yield finding("H408", {**sealed, **why}, path=r.history_path, subject="all rows")
+        return
     for row in check.rows[:MANY_ROWS]:
         yield finding(
             "H408",

@@ -55,7 +55,7 @@ def _side_by_side(code: str) -> Callable[[_Judge], RuleFunction]:
 
 def _where(r: Reading) -> dict[str, Memories]:
     """The collection each memory was read from, for findings that name its file."""
-    return {i: c for c in r.memories for i, _ in c.real()}
+    return {i: c for c in r.memories for i in c.by_id}
 
 
 def _with_homes(r: Reading, ids: tuple[str, ...]) -> Iterator[tuple[str, Memories]]:
@@ -140,7 +140,7 @@ def _expected_in_log(r: Reading, home: Memories) -> bool:
     if home.configured:
         return True
     assert r.timeline is not None
-    return any(i in r.timeline.memories for i, _ in home.real())
+    return any(i in r.timeline.memories for i in home.by_id)
 
 
 @_side_by_side("D304")

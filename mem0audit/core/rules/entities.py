@@ -28,7 +28,7 @@ def _dead_links(
     if not r.vectors_readable:
         yield NotChecked(code, "the memories' collection could not be read whole")
         return
-    ids = {i for c in r.memories for i, _ in c.real()}
+    ids = {i for c in r.memories for i in c.by_id}
     for entities in r.entities:
         for entity_id, entity in entities.read.rows.items():
             dead = [i for i in entity.links if i not in ids and not _in_flight(r, i)]

@@ -149,11 +149,15 @@ def wrong_vector(r: Reading) -> Iterable[Verdict]:
     """I210: dimensions other than the collection's, or a vector of zeros, NaN or infinity."""
     for collection in r.collections:
         wanted = collection.info.dims
-        rows = ((i, p.rowid, p.vector) for i, p in collection.read.rows.items())
-        for point_id, rowid, vector in rows:
-            wrong = wanted is not None and vector.dims is not None and vector.dims != wanted
-            if not wrong and vector.flaw is None:
-                continue
+        rows = collection.read.rows
+        wrong = {
+            vector
+            for vector in {p.vector for p in rows.values()}  # few differ
+            if vector.flaw is not None or not (wanted is None or vector.dims is None or vector.dims == wanted)
+        }
+        if not wrong:
+            continue
+        for point_id, rowid, vector in ((i, p.rowid, p.vector) for i, p in rows.items() if p.vector in wrong):
             yield finding(
                 "I210",
                 {

@@ -177,8 +177,8 @@ def shared_store(r: Reading) -> Iterable[Verdict]:
     for other in r.memories:
         if other.configured or not other.read.rows:
             continue
-        mem0_like = sum(1 for _, p in other.real() if not p.flags & (NO_DATA | STALE_HASH))
-        if mem0_like and not any(i in logged for i, _ in other.real()):
+        mem0_like = sum(1 for p in other.by_id.values() if not p.flags & (NO_DATA | STALE_HASH))
+        if mem0_like and not any(i in logged for i in other.by_id):
             yield finding(
                 "L108",
                 {"memories this log does not know": mem0_like},

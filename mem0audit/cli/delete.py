@@ -1,0 +1,133 @@
+"""`mem0audit delete`: a user's, agent's or run's memories, or single ones, deleted through mem0."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mem0audit.cli import exits
+from mem0audit.cli.options import (
+    AgentPythonOption,
+    CollectionOption,
+    ConfigOption,
+    Format,
+    FormatOption,
+    HistoryOption,
+    Named,
+    QdrantPathOption,
+    QdrantUrlOption,
+)
+from mem0audit.cli.output import check_output, is_terminal, say, screen, write
+from mem0audit.cli.progress import progress
+from mem0audit.core.errors import Refused, UsageProblem
+
+if TYPE_CHECKING:
+    from mem0audit.core.erase import Erased
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command("delete")(_delete)
+
+
+def _delete(
+    user: Annotated[str | None, typer.Option("--user", metavar="ID", help="Whose memories: a user.")] = None,
+    agent: Annotated[str | None, typer.Option("--agent", metavar="ID", help="An agent's.")] = None,
+    run: Annotated[str | None, typer.Option("--run", metavar="ID", help="A run's.")] = None,
+    memory: Annotated[
+        list[str] | None, typer.Option("--memory", metavar="ID", help="Single memories (again for more).")
+    ] = None,
+    history: HistoryOption = None,
+    qdrant_path: QdrantPathOption = None,
+    qdrant_url: QdrantUrlOption = None,
+    collection: CollectionOption = None,
+    config: ConfigOption = None,
+    agent_python: AgentPythonOption = None,
+    only_this_store: Annotated[
+        bool, typer.Option("--only-this-store", help="Although other stores have memories of it too.")
+    ] = False,
+    receipt: Annotated[
+        str | None,
+        typer.Option("--receipt", metavar="FILE", help="Write a receipt there (JSON, no text, no ids)."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what it would do, and change nothing.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    format_: FormatOption = Format.TEXT,
+) -> int:
+    """Deletes memories through the agent's own mem0, agent stopped.
+
+    By id, and then what the entities link of them. --user, --agent and --run together mean memories that have all of
+    them, as in mem0. Needs no key, no model and no network. The log keeps its rows, and their text. Cut off at any
+    moment, the same command finishes it; without whose, it finishes what was cut off.
+    Exit: 0 done, 1 done and text is left, 2 usage, 3 nothing of it here, 4 refused, 5 failed (run it again).
+    """
+    from mem0audit.core.erase import scope_of
+
+    scope = scope_of(user, agent, run)
+    memories = tuple(memory or ())
+    if scope is not None and memories:
+        raise UsageProblem(
+            "--memory: names memories by themselves; leave --user, --agent and --run out, or it"
+        )
+    if any(not one.strip() or one.strip() == "*" for one in memories):
+        raise UsageProblem("--memory: is no id")
+    check_output(receipt)
+    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python)
+    install, host = named.find()
+    check_output(receipt, install)
+    from mem0audit.install.config import load_settings
+    from mem0audit.operations.erase import apply_erase, plan_erase
+    from mem0audit.report import erase as report
+
+    settings = load_settings(host)
+    as_json = format_ is Format.JSON
+    with progress() as tell:
+        plan = plan_erase(
+            install, host, scope=scope, memory_ids=memories,
+            only_this_store=only_this_store, settings=settings, progress=tell,
+        )  # fmt: skip
+    flags = ("--only-this-store",) if only_this_store else ()
+    if dry_run:
+        write(
+            report.erase_plan_json(plan)
+            if as_json
+            else report.erase_plan_text(plan, screen(named.words()), to_do_it=True, flags=flags)
+        )
+        return exits.OK
+    if not yes:
+        for line in report.erase_plan_text(plan, screen(named.words())).splitlines():
+            say(line)
+        _confirm(report.word_to_type(plan))
+    with progress() as tell:
+        done = apply_erase(plan, host, settings=settings, receipt=receipt, progress=tell)
+    write(report.erased_json(done) if as_json else report.erased_text(done, screen(named.words()), receipt))
+    return exits.FINDINGS if _text_is_left(done) else exits.OK
+
+
+def _text_is_left(done: Erased) -> bool:
+    """Whether it is known that something of it can still be read, or not known that nothing can."""
+    left = done.left
+    return bool(
+        left.history_rows is None
+        or left.history_rows
+        or left.messages is None
+        or left.messages
+        or done.snapshots
+    )
+
+
+def _confirm(word: str) -> None:
+    """Has the id typed on a terminal. Raises Refused where there is none, or at anything else."""
+    if not is_terminal(sys.stdin):
+        raise Refused("not confirmed: nothing was changed", "add --yes, or run it on a terminal, which asks")
+    from mem0audit.report.escape import escape
+
+    typed = typer.prompt(
+        f"Type {escape(word)} to go on", prompt_suffix=": ", err=True, default="", show_default=False
+    )
+    if typed.strip() != word.strip():
+        raise Refused("not confirmed: nothing was changed")

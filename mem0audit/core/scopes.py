@@ -1,0 +1,89 @@
+"""Whose memories are meant: a user, an agent, a run, or several together."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from mem0audit.core.errors import UsageProblem
+from mem0audit.core.points import OWNER_KEYS, Owner, shown_owner
+
+
+@dataclass(frozen=True)
+class Scope:
+    """A user, an agent, a run, or several together, which a memory must all have, as in mem0."""
+
+    user: str | None = None
+    agent: str | None = None
+    run: str | None = None
+
+    @property
+    def owner(self) -> Owner:
+        """The three as a tuple."""
+        return (self.user, self.agent, self.run)
+
+    @property
+    def named(self) -> tuple[tuple[str, str], ...]:
+        """What is named, as (`user_id`, value) and so on."""
+        return tuple((k, v) for k, v in zip(OWNER_KEYS, self.owner, strict=True) if v is not None)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The flags that name it: `--user alice`."""
+        return tuple(word for key, value in self.named for word in (f"--{key[:-3]}", value))
+
+    @property
+    def shown(self) -> str:
+        """For people: `user alice, agent a7`."""
+        return shown_owner(self.owner)
+
+    def covers(self, owner: Owner) -> bool:
+        """Whether a memory of this owner is in the scope.
+
+        As mem0's filter has it: each named id must match, a list by any of its members. Spaces around an id are
+        nothing, and a whole number is its text: mem0 2.x trims and turns into text what it is asked for.
+        """
+        return all(
+            _matches(mine, wanted)
+            for mine, wanted in zip(owner, self.owner, strict=True)
+            if wanted is not None
+        )
+
+    def covers_messages(self, session: str) -> bool:
+        """Whether a session scope of the `messages` table is in the scope: `agent_id=…&run_id=…&user_id=…`, with
+        `%`, `&` and `=` in a value escaped since mem0 2.0.18."""
+        return all(
+            any(re.search(_part(key, spelled), session) for spelled in {value, _escaped(value)})
+            for key, value in self.named
+        )
+
+
+def _matches(stored: Any, wanted: str) -> bool:
+    if isinstance(stored, (list, tuple)):
+        return any(_matches(one, wanted) for one in stored)
+    if isinstance(stored, bool) or not isinstance(stored, (str, int)):
+        return False
+    if isinstance(stored, int) and stored.bit_length() > 128:
+        return False
+    return str(stored).strip() == wanted.strip()
+
+
+def _escaped(value: str) -> str:
+    return value.replace("%", "%25").replace("&", "%26").replace("=", "%3D")
+
+
+def _part(key: str, value: str) -> str:
+    return rf"(?:^|&){key}=\s*{re.escape(value.strip())}\s*(?=$|&(?:agent_id|run_id|user_id)=)"
+
+
+def scope_of(user: str | None, agent: str | None, run: str | None) -> Scope | None:
+    """What was asked for; None where nothing was. Raises UsageProblem for `*` and for what is empty or blank."""
+    for flag, value in (("--user", user), ("--agent", agent), ("--run", run)):
+        if value is None:
+            continue
+        if not value.strip():
+            raise UsageProblem(f"{flag}: is empty")
+        if value.strip() == "*":
+            raise UsageProblem(f"{flag} *: is nobody's id")
+    return Scope(user, agent, run) if (user, agent, run) != (None, None, None) else None

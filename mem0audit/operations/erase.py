@@ -1,0 +1,702 @@
+"""Delete a scope's memories through mem0's own API, by id, and one sweep over the entities that linked them.
+
+Before the first deletion the ids are in the ledger, together with the record of the erasure; after the last step they
+go. Whatever cuts it off between, the same command finishes it, also after the last memory is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from mem0audit import __version__
+from mem0audit.core import snapshot as snapshot_core
+from mem0audit.core import versions
+from mem0audit.core.erase import (
+    Erased,
+    ErasePlan,
+    HeldBy,
+    Intent,
+    Left,
+    Scope,
+    intent_text,
+    parse_intent,
+)
+from mem0audit.core.erasures import Erasure, make_erasure
+from mem0audit.core.errors import CouldNotRead, Failed, Mem0auditError, Refused
+from mem0audit.core.model import (
+    CollectionInfo,
+    HistoryRow,
+    Install,
+    NotChecked,
+    Origin,
+    PointId,
+    VectorFacts,
+)
+from mem0audit.core.points import EntityRecord, keep_entity, text_digest
+from mem0audit.core.reading import TELEMETRY_COLLECTIONS
+from mem0audit.core.times import shown
+from mem0audit.core.words import shell_word
+from mem0audit.install.candidates import find_candidates
+from mem0audit.install.config import Settings
+from mem0audit.install.host import Host
+from mem0audit.operations import ledger as ledgers
+from mem0audit.operations.erasures import erasures_on_record, keep_beside
+from mem0audit.operations.interrupted import interrupted
+from mem0audit.operations.known import known_snapshots
+from mem0audit.operations.look import ENTITIES_SUFFIX, Progress, no_collector, no_progress
+from mem0audit.operations.mem0door import Door, find_door, inside, open_door, refuse_and_remember
+from mem0audit.operations.seal import explain
+from mem0audit.operations.targets import refuse_in_use
+from mem0audit.stores import files
+from mem0audit.stores.embedded import EmbeddedStore
+from mem0audit.stores.history import read_history_file, read_rows
+from mem0audit.stores.ledger import CannotUse, Ledger
+from mem0audit.stores.mem0api import Mem0Worker
+from mem0audit.stores.mem0live import LiveMemory
+from mem0audit.stores.pickles import normalise_id
+
+WAIT_S: Final = 60.0
+"""How long the record beside snapshots waits for a snapshot that is being taken there."""
+_AGAIN: Final = "the same command finishes it"
+
+
+# --- Plan ------------------------------------------------------------------------------------------
+
+
+def plan_erase(
+    install: Install,
+    host: Host,
+    *,
+    scope: Scope | None = None,
+    memory_ids: Sequence[str] = (),
+    only_this_store: bool = False,
+    settings: Settings | None = None,
+    progress: Progress | None = None,
+    door: Door | None = None,
+) -> ErasePlan:
+    """What a deletion would do, of a scope or of single memories; without both, of the one that was cut off here.
+
+    Reads everything, changes nothing. Raises Refused while a process has the install open, where no mem0 may change
+    it, where a restore or another deletion was cut off here, where no ledger can be kept (it holds the record), and
+    where another store of this machine has memories of the scope too (with `only_this_store` none is looked at).
+    CouldNotRead where there is nothing of it. `door` is where the caller has the install open itself (see
+    `erase_inside`).
+    """
+    say = progress or no_progress
+    if install.vectors is None:
+        what = "a Qdrant server" if install.provider == "qdrant" else install.provider
+        raise Refused(f"the vector store is {what}: this version deletes in embedded Qdrant folders only")
+    left_over = interrupted(install, host)
+    if left_over is not None and left_over.course != "clean":
+        raise Refused(
+            f"a restore was cut off here ({left_over.folder}): it comes first",
+            "mem0audit snapshot restore --in-place",
+        )
+    unseen = _refuse_in_use(install, host, scope, memory_ids) if door is None else None
+    with ledgers.opened(install, host) as book:
+        if isinstance(book, NotChecked):
+            raise Refused(
+                f"an erasure is kept on record in the ledger, so that no restore takes it back, and there is none: "
+                f"{book.why}",
+                "a folder that lasts can be named with XDG_STATE_HOME",
+            )
+        intent = _intent(book) if book is not None else None
+        owners = _owners(book) if book is not None else {}
+    wanted = tuple(dict.fromkeys(_named_id(one) for one in memory_ids))
+    if intent is not None:
+        scope, wanted = _same(intent, scope, wanted)
+    elif scope is None and not wanted:
+        raise CouldNotRead("no deletion was cut off here", "say whose: --user, --agent, --run or --memory")
+    door = door or find_door(install, host)
+    here = replace(install, collection=Origin(door.collection, install.collection.decided_by))
+    store = EmbeddedStore(door.vectors)
+    ever = frozenset(i for i, owner in owners.items() if scope is not None and scope.covers(owner))
+    if intent is not None:
+        ever |= frozenset(intent.ever)
+    say("reading the memories", None, None)
+    with no_collector():
+        memories = _Memories(
+            scope, frozenset(map(str, wanted)) | (frozenset(map(str, intent.ids)) if intent else frozenset())
+        )
+        for info in store.layout().collections:
+            if info.name == door.collection and info.has_folder:
+                _read(store, info, memories)
+    ever |= frozenset(map(str, memories.mine)) | frozenset(map(str, wanted))
+    entities, gone, warnings = _entities(store, door, scope, memories, ever, say)
+    say("reading the log", None, None)
+    left = _left(door.history, scope, ever)
+    if not (memories.mine or entities or left.history_rows or left.messages or intent):
+        said = scope.shown if scope is not None else ", ".join(map(str, wanted))
+        raise CouldNotRead(f"nothing of {said} is in this store", "whose memories there are: mem0audit users")
+    missing = [str(one) for one in wanted if one not in memories.mine]
+    if missing and intent is None:
+        warnings.append(
+            f"Not in the store: {', '.join(missing[:3])}{' and more' if len(missing) > 3 else ''}."
+        )
+    # that the others are left alone was said: they are not even read
+    others = () if only_this_store else find_candidates(install, host)
+    folders = [c.path for c in others if c.kind == "vectors"]
+    elsewhere, not_read = _elsewhere(door, scope, ever, folders, say)
+    if there := [one for one in elsewhere if not one.is_here]:
+        listed = ", ".join(f"{one.path} ({one.memories:,})" for one in there)
+        raise Refused(
+            f"{scope.shown if scope is not None else 'what was named'} has memories in other stores too: {listed}",
+            "delete in each of them (--qdrant-path, --history), or here alone: --only-this-store",
+        )
+    say("looking at the snapshots", None, None)
+    snapshots = _in_snapshots(here, host, settings or Settings(), scope, ever)
+    return ErasePlan(
+        install=here,
+        scope=scope,
+        ids=tuple(memories.mine),
+        ever=ever,
+        entities=entities,
+        entities_deleted=gone,
+        left=left,
+        mem0=door.mem0,
+        interpreter=door.interpreter,
+        how_found=door.source,
+        own=door.own,
+        spelled_otherwise=memories.otherwise,
+        same_text_elsewhere=memories.same_text(),
+        elsewhere=elsewhere,
+        snapshots=snapshots,
+        not_read=not_read,
+        resumed=intent,
+        warnings=tuple(warnings),
+        unseen=unseen,
+    )
+
+
+def _refuse_in_use(
+    install: Install, host: Host, scope: Scope | None, memory_ids: Sequence[str]
+) -> str | None:
+    """As `refuse_in_use`, and the other way is named too."""
+    try:
+        return refuse_and_remember(install, host)
+    except Refused as problem:
+        named = [f"{key}={json.dumps(value)}" for key, value in scope.named] if scope is not None else []
+        named += [f"memory_ids={json.dumps(list(memory_ids))}"] if memory_ids else []
+        inside_it = f"Or inside the agent, while it runs:\n  mem0audit.erase(memory, {', '.join(named)})"
+        raise Refused(problem.message, "\n".join(filter(None, (problem.hint, inside_it)))) from None
+
+
+def _named_id(text: str) -> PointId:
+    """An id as Qdrant has it: mem0's are UUIDs; numbers come from other programs."""
+    is_number = text.isascii() and text.isdigit() and str(int(text[:30])) == text
+    return int(text) if is_number else normalise_id(text)
+
+
+def _intent(book: Ledger) -> Intent | None:
+    try:
+        text = book.erasing()
+        return None if text is None else parse_intent(text)
+    except CannotUse as error:
+        raise Refused(f"the ledger {book.path} {error.why}: what was begun is not known") from None
+    except ValueError:
+        raise Refused(
+            f"the ledger {book.path} holds a deletion that was begun by another version of mem0audit",
+            "finish it with that version",
+        ) from None
+
+
+def _owners(book: Ledger) -> Mapping[str, Any]:
+    try:
+        return book.owners()
+    except CannotUse as error:
+        raise Refused(f"the ledger {book.path} {error.why}") from None
+
+
+def _same(
+    intent: Intent, scope: Scope | None, wanted: tuple[PointId, ...]
+) -> tuple[Scope | None, tuple[PointId, ...]]:
+    """What the deletion that was cut off was of. Raises Refused where another one is asked for."""
+    asked = scope is not None or bool(wanted)
+    if asked and (scope != intent.scope or (scope is None and set(wanted) - set(intent.ids))):
+        begun = intent.scope.shown if intent.scope is not None else f"{len(intent.ids):,} memories"
+        words = " ".join(map(shell_word, intent.scope.words)) if intent.scope is not None else ""
+        raise Refused(
+            f"a deletion of {begun}, begun {shown(intent.at)}, was cut off here: it is finished first",
+            f"mem0audit delete {words}".rstrip(),
+        )
+    return intent.scope, tuple(wanted) if intent.scope is None else ()
+
+
+# --- Reading ---------------------------------------------------------------------------------------
+
+
+class _Memories:
+    """Takes every point of the memories' collection (a `model.KeepPoint`) and keeps which are to go.
+
+    `live` are the ids of all; of the others, digests of their texts.
+    """
+
+    def __init__(self, scope: Scope | None, ids: frozenset[str]) -> None:
+        self.scope = scope
+        self.ids = ids
+        self.live: set[str] = set()
+        self.mine: dict[PointId, None] = {}
+        self.otherwise = 0
+        self._texts: set[bytes] = set()
+        self._others: list[bytes] = []
+
+    def __call__(
+        self, _row: int, point_id: PointId, payload: Mapping[str, Any], _vector: VectorFacts
+    ) -> tuple[bool, bytes | None]:
+        owner = (payload.get("user_id"), payload.get("agent_id"), payload.get("run_id"))
+        text = payload.get("data")
+        digest = (
+            text_digest(" ".join(text.casefold().split())) if type(text) is str and text.strip() else None
+        )
+        in_scope = self.scope is not None and self.scope.covers(owner)
+        if in_scope and self.scope is not None and not self.scope.as_asked(owner):
+            self.otherwise += 1
+        return in_scope or str(point_id) in self.ids, digest
+
+    def take(self, rows: Mapping[PointId, tuple[bool, bytes | None]]) -> None:
+        """The points as they were read, each once."""
+        for point_id, (is_mine, digest) in rows.items():
+            self.live.add(str(point_id))
+            if is_mine:
+                self.mine[point_id] = None
+            if digest is not None:
+                if is_mine:
+                    self._texts.add(digest)
+                else:
+                    self._others.append(digest)
+
+    def same_text(self) -> int:
+        """How many of the others say what one of these says."""
+        return sum(digest in self._texts for digest in self._others)
+
+
+def _read(store: EmbeddedStore, info: CollectionInfo, memories: _Memories) -> None:
+    read = store.points(info, memories)
+    if read.file.problem is not None:
+        raise CouldNotRead(
+            f"{read.file.path}: {read.file.problem.detail}: nothing is deleted that could not be read",
+            "mem0audit audit",
+        )
+    if read.bad or read.unsafe:
+        raise Refused(
+            f"{info.path}: {len(read.bad) + len(read.unsafe):,} points do not decode: whose they are is not known",
+            "mem0audit audit",
+        )
+    memories.take(read.rows)
+
+
+def _entities(
+    store: EmbeddedStore,
+    door: Door,
+    scope: Scope | None,
+    memories: _Memories,
+    ever: frozenset[str],
+    say: Progress,
+) -> tuple[dict[PointId, tuple[str, ...]], frozenset[PointId], list[str]]:
+    """Which entities lose links to which memories, which of them go, and what is to be said of it.
+
+    Links to what is deleted; of the scope's own entities also those to memories that are long gone.
+    """
+    name = door.collection + ENTITIES_SUFFIX
+    info = next((c for c in store.layout().collections if c.name == name and c.has_folder), None)
+    if info is None:
+        return {}, frozenset(), []
+    say("reading the entities", None, None)
+    read = store.points(info, keep_entity)
+    if read.file.problem is not None:
+        raise CouldNotRead(f"{read.file.path}: {read.file.problem.detail}")
+    staying = memories.live - set(map(str, memories.mine))
+    losing: dict[PointId, tuple[str, ...]] = {}
+    gone: set[PointId] = set()
+    for entity_id, entity in read.rows.items():
+        dead = _dead_links(entity, scope, ever, staying)
+        if dead or (not entity.links and scope is not None and scope.covers(entity.owner)):
+            losing[entity_id] = dead
+            if set(entity.links) <= set(dead):
+                gone.add(entity_id)
+    if losing and (versions.parse(door.mem0) or (0,)) < (2, 0, 0):
+        said = f"mem0 {door.mem0} knows no entities: {len(losing):,} that mem0 2.x made of them stay."
+        return {}, frozenset(), [said]
+    return losing, frozenset(gone), []
+
+
+def _dead_links(
+    entity: EntityRecord, scope: Scope | None, ever: frozenset[str], staying: set[str]
+) -> tuple[str, ...]:
+    own = scope is not None and scope.covers(entity.owner)
+    return tuple(
+        link for link in dict.fromkeys(entity.links) if link not in staying and (own or link in ever)
+    )
+
+
+class _Rows:
+    """Takes history rows (a `model.RowSink`): which rows of these memories hold text, and which end with DELETE."""
+
+    def __init__(self, ids: Collection[str]) -> None:
+        self.ids = ids
+        self.with_text = 0
+        self.last: dict[str, str] = {}
+
+    def rows(self, page: Sequence[HistoryRow]) -> None:
+        """One page of rows."""
+        for row in page:
+            memory_id = str(row.memory_id)
+            if memory_id in self.ids:
+                self.with_text += bool(row.old_memory) or bool(row.new_memory)
+                self.last[memory_id] = str(row.event)
+
+
+def _read_log(history: str, ids: Collection[str]) -> _Rows | None:
+    _, rows = read_rows(history, lambda: _Rows(ids))
+    return rows
+
+
+def _left(history: str, scope: Scope | None, ids: Collection[str]) -> Left:
+    """What mem0's API leaves of them: rows of the log that have text, and messages."""
+    rows = _read_log(history, ids)
+    log = read_history_file(history)
+    messages = 0
+    if scope is not None:
+        messages = sum(one.count for one in log.message_scopes if scope.covers_messages(one.scope))
+    known = log.file.problem is None
+    return Left(None if rows is None else rows.with_text, messages if known else None)
+
+
+def _held(
+    vectors: str, scope: Scope | None, ids: frozenset[str], *, but: str | None = None, alone: bool = False
+) -> int:
+    """How many memories of the scope, or of these ids, an embedded folder holds. Raises CouldNotRead."""
+    store = EmbeddedStore(vectors, alone=alone)
+    layout = store.layout()
+    if layout.problem is not None:
+        raise CouldNotRead(layout.problem.detail)
+    names = {c.name for c in layout.collections}
+    count = 0
+    for info in layout.collections:
+        is_entities = info.name.endswith(ENTITIES_SUFFIX) and info.name[: -len(ENTITIES_SUFFIX)] in names
+        if not info.has_folder or info.legacy or is_entities or info.name in (*TELEMETRY_COLLECTIONS, but):
+            continue
+        memories = _Memories(scope, ids)
+        read = store.points(info, memories)
+        if read.file.problem is not None:
+            raise CouldNotRead(read.file.problem.detail)
+        count += sum(is_mine for is_mine, _ in read.rows.values())
+    return count
+
+
+def _elsewhere(
+    door: Door,
+    scope: Scope | None,
+    ids: frozenset[str],
+    folders: Sequence[str],
+    say: Progress,
+) -> tuple[tuple[HeldBy, ...], tuple[NotChecked, ...]]:
+    """Other collections of this folder and other folders that hold some of it, and what could not be looked at."""
+    found: list[HeldBy] = []
+    not_read: list[NotChecked] = []
+    places = [(door.vectors, door.collection), *((folder, None) for folder in folders)]
+    for number, (folder, but) in enumerate(places):
+        say("looking at other stores", number, len(places))
+        try:
+            count = _held(folder, scope, ids, but=but)
+        except (Mem0auditError, OSError) as error:
+            why = error.message if isinstance(error, Mem0auditError) else (error.strerror or "cannot be read")
+            not_read.append(NotChecked(folder, why))
+        else:
+            if count:
+                found.append(HeldBy(folder, count, is_here=but is not None))
+    return tuple(found), tuple(not_read)
+
+
+def _in_snapshots(
+    install: Install, host: Host, settings: Settings, scope: Scope | None, ids: frozenset[str]
+) -> tuple[HeldBy, ...]:
+    """The snapshots that hold some of it; those that could not be looked into with None."""
+    found = []
+    for one in known_snapshots(install, host, settings).snapshots:
+        count = None
+        with suppress(Mem0auditError, OSError):
+            count = _held(str(Path(one.path, snapshot_core.VECTORS)), scope, ids, alone=True)
+        if count != 0:
+            found.append(HeldBy(one.path, count))
+    return tuple(found)
+
+
+# --- Apply -----------------------------------------------------------------------------------------
+
+
+def apply_erase(
+    plan: ErasePlan,
+    host: Host,
+    *,
+    settings: Settings | None = None,
+    receipt: str | None = None,
+    progress: Progress | None = None,
+    now: Callable[[], float] = time.time,
+    inside: tuple[Door, LiveMemory] | None = None,
+) -> Erased:
+    """Deletes what was planned, through mem0, by id; then takes the links from entities, once.
+
+    `receipt` is a file for the receipt (JSON, 0600, no text and no plain id). Raises Refused where somebody has the
+    install open meanwhile (nothing was changed), Failed where it did not come to its end: the same command finishes it.
+    """
+    say = progress or no_progress
+    started = time.monotonic()
+    install = plan.install
+    if inside is None:
+        refuse_in_use(install, host)
+    door = find_door(install, host) if inside is None else inside[0]
+    way: AbstractContextManager[Mem0Worker | LiveMemory]
+    way = open_door(door, host) if inside is None else inside[1].opened()
+    with ledgers.opened(install, host, make=True) as book:
+        if book is None or isinstance(book, NotChecked):
+            raise Refused(
+                f"there is no ledger for the record: {book.why if book is not None else 'none was made'}"
+            )
+        say("opening the store with mem0", None, None)
+        with way as memory:
+            intent = _begin(plan, book, now())
+            try:
+                _delete(memory, plan.ids, say)
+                _unlink(memory, EmbeddedStore(door.vectors), door, intent, say)
+            except Mem0auditError as error:
+                raise Failed(f"{error.message}; what was begun is on record", _AGAIN) from None
+            # still under mem0's lock: no other process can write between
+            done = replace(
+                _look_after(plan, door, intent, say, is_live=inside is not None),
+                at=now(),
+                python=memory.versions.python,
+                overwritten=memory.overwrites,
+                ledger=str(book.path),
+                snapshots=plan.snapshots,
+            )
+            say("putting it on record", None, None)
+            done = _put_on_record(done, intent, book, host, settings or Settings())
+            if inside is None:
+                say("sealing", None, None)
+                done = _put_to_the_chain(done, host, say)
+        done = replace(done, seconds=time.monotonic() - started)
+        if receipt is not None:
+            say("writing the receipt", None, None)
+            _write_receipt(Path(host.cwd, receipt), done)
+        try:
+            book.end_erasure()
+        except CannotUse as error:
+            raise Failed(f"all is deleted, but the ledger {error.why}", _AGAIN) from None
+    return done
+
+
+def _begin(plan: ErasePlan, book: Ledger, at: float) -> Intent:
+    """Puts on the disk what is to be done, with what a run that was cut off had begun. Raises Failed."""
+    entities = {str(one): len(links) for one, links in plan.entities.items()}
+    begun = plan.resumed
+    if begun is None:
+        begun = Intent(at, secrets.token_hex(16), plan.scope, (), (), {}, plan.left)
+    intent = replace(
+        begun,
+        ids=tuple(dict.fromkeys((*begun.ids, *plan.ids))),
+        ever=tuple(sorted({*begun.ever, *plan.ever})),
+        entities={**entities, **begun.entities},
+    )
+    try:
+        book.begin_erasure(_erasure(intent, at), intent_text(intent))
+    except CannotUse as error:
+        raise Failed(f"the ledger {book.path} {error.why}; nothing was deleted") from None
+    return intent
+
+
+def _erasure(intent: Intent, at: float) -> Erasure:
+    owner = intent.scope.owner if intent.scope is not None else None
+    return make_erasure(at, intent.salt, owner, {*map(str, intent.ids), *intent.ever})
+
+
+def _delete(memory: Mem0Worker | LiveMemory, ids: Sequence[PointId], say: Progress) -> None:
+    for number, memory_id in enumerate(ids):
+        say("deleting memories", number, len(ids))
+        memory.delete(memory_id)
+    say("deleting memories", len(ids), len(ids))
+
+
+def _unlink(
+    memory: Mem0Worker | LiveMemory, store: EmbeddedStore, door: Door, intent: Intent, say: Progress
+) -> None:
+    """The one sweep over the entities, as they are now that the memories are gone."""
+    memories = _Memories(intent.scope, frozenset())
+    for info in store.layout().collections:
+        if info.name == door.collection and info.has_folder:
+            memories.take(store.points(info, memories).rows)
+    memories.mine.clear()  # what mem0 could not delete stays linked
+    ever = frozenset(intent.ever) | frozenset(map(str, intent.ids))
+    losing, _, _ = _entities(store, door, intent.scope, memories, ever, say)
+    for number, (entity_id, dead) in enumerate(losing.items()):
+        say("clearing entities", number, len(losing))
+        memory.unlink(entity_id, dead)
+    say("clearing entities", len(losing), len(losing))
+
+
+def _look_after(plan: ErasePlan, door: Door, intent: Intent, say: Progress, *, is_live: bool) -> Erased:
+    """What is so now, read from the files. Raises Failed where a memory is still there; in a running agent one that
+    was added meanwhile stays."""
+    say("reading both stores again", None, None)
+    store = EmbeddedStore(door.vectors)
+    ids = {str(i): i for i in (*intent.ids, *plan.ids)}
+    memories = _Memories(None if is_live else intent.scope, frozenset(ids))
+    entities: dict[str, int] = {}
+    for info in store.layout().collections:
+        if info.name == door.collection and info.has_folder:
+            _read(store, info, memories)
+        elif info.name == door.collection + ENTITIES_SUFFIX and info.has_folder:
+            read = store.points(info, keep_entity)
+            entities = {str(i): len(e.links) for i, e in read.rows.items()}
+    if memories.mine:
+        some = ", ".join(map(str, list(memories.mine)[:3]))
+        raise Failed(
+            f"{len(memories.mine):,} memories are still there, although mem0 deleted them or found none: {some}",
+            "mem0audit audit",
+        )
+    rows = _read_log(door.history, ids)
+    deleted = [one for one in intent.entities if one not in entities]
+    return Erased(
+        install=plan.install,
+        scope=intent.scope,
+        at=intent.at,
+        salt=intent.salt,
+        ids=tuple(sorted(ids)),
+        memories=len(ids),
+        entities=len(deleted),
+        links=sum(links for one, links in intent.entities.items() if one in entities),
+        not_logged=sum(rows.last.get(one) != "DELETE" for one in ids) if rows is not None else 0,
+        before=intent.before,
+        left=_left(door.history, intent.scope, frozenset(intent.ever) | set(ids)),
+        mem0=door.mem0,
+        client=door.client,
+        python="",
+        overwritten=False,
+        resumed=plan.resumed is not None,
+        ledger="",
+        warnings=plan.warnings,
+    )
+
+
+def _put_on_record(done: Erased, intent: Intent, book: Ledger, host: Host, settings: Settings) -> Erased:
+    """The erasure as it ended, in the ledger and beside the snapshots."""
+    warnings = list(done.warnings)
+    try:
+        book.add_erasure(_erasure(intent, done.at))
+        folders = list(book.folders())
+    except CannotUse as error:
+        raise Failed(f"all is deleted, but not on record: the ledger {error.why}", _AGAIN) from None
+    if settings.snapshot_dir is not None:
+        folders.append(settings.snapshot_dir)
+    recorded = []
+    for folder in dict.fromkeys(os.path.realpath(one) for one in folders):
+        if not Path(folder).is_dir():
+            continue
+        why = _beside(Path(folder), done.install, host)
+        if why is None:
+            recorded.append(str(Path(folder, "erasures.json")))
+        else:
+            warnings.append(f"Not on record beside the snapshots in {folder}: {why}.")
+    return replace(done, recorded=tuple(recorded), warnings=tuple(warnings))
+
+
+def _put_to_the_chain(done: Erased, host: Host, say: Progress) -> Erased:
+    """Explains the deletion to the chain of seals, where there is one."""
+    outcome = explain(
+        done.install,
+        host,
+        "delete",
+        f"{done.memories:,} memories and {done.entities:,} entities",
+        progress=say,
+    )
+    if outcome is not None and not outcome.extended:
+        said = f"The chain of seals does not know of this deletion ({outcome.why}): the next audit may find a change."
+        return replace(done, warnings=(*done.warnings, said))
+    return done
+
+
+def _beside(folder: Path, install: Install, host: Host) -> str | None:
+    try:
+        with files.snapshot_folder(folder, WAIT_S):
+            return keep_beside(folder, erasures_on_record(install, None, host))
+    except Mem0auditError as error:
+        return error.message
+    except OSError as error:
+        return (error.strerror or "it cannot be written").lower()
+
+
+# --- Inside the agent ------------------------------------------------------------------------------
+
+
+def erase_inside(
+    memory: Any,
+    host: Host,
+    *,
+    scope: Scope | None = None,
+    memory_ids: Sequence[str] = (),
+    only_this_store: bool = False,
+    settings: Settings | None = None,
+    receipt: str | None = None,
+    progress: Progress | None = None,
+) -> Erased:
+    """The same deletion through a `Memory` or `AsyncMemory` that is open in this process; its other threads go on.
+
+    An `AsyncMemory` must not have its loop running in this thread. Raises what `plan_erase` and `apply_erase` raise.
+    """
+    install, door, live = inside(memory, host)
+    plan = plan_erase(
+        install,
+        host,
+        scope=scope,
+        memory_ids=memory_ids,
+        only_this_store=only_this_store,
+        settings=settings,
+        progress=progress,
+        door=door,
+    )
+    done = apply_erase(plan, host, settings=settings, receipt=receipt, progress=progress, inside=(door, live))
+    if live.has_graph:
+        done = replace(done, warnings=(*done.warnings, "This mem0 keeps a graph too: it was not looked at."))
+    return done
+
+
+# --- The receipt -------------------------------------------------------------------------------------
+
+
+def receipt_of(done: Erased) -> dict[str, Any]:
+    """The receipt as data: when, by which versions, counts before and after; ids and the scope as salted digests."""
+    erasure = make_erasure(done.at, done.salt, done.scope.owner if done.scope is not None else None, done.ids)
+    return {
+        "at": shown(done.at),
+        "mem0audit": __version__,
+        "mem0": done.mem0,
+        "qdrant_client": done.client,
+        "python": done.python,
+        "salt": done.salt,
+        "scope": erasure.scope or None,
+        "ids": list(erasure.ids),
+        "removed": {"memories": done.memories, "entities": done.entities, "links": done.links},
+        "not_logged": done.not_logged,
+        "overwritten": done.overwritten,
+        "before": {"history_rows": done.before.history_rows, "messages": done.before.messages},
+        "left": {"history_rows": done.left.history_rows, "messages": done.left.messages},
+        "snapshots": [{"path": one.path, "memories": one.memories} for one in done.snapshots],
+    }
+
+
+def _write_receipt(path: Path, done: Erased) -> None:
+    document = {"schema": 1, "kind": "erasure-receipt", **receipt_of(done)}
+    try:
+        files.write_file(path, json.dumps(document, indent=2, ensure_ascii=True).encode("ascii") + b"\n")
+    except OSError as error:
+        raise Failed(
+            f"all is deleted, but {path}: {(error.strerror or 'cannot be written').lower()}", _AGAIN
+        ) from None

@@ -1,0 +1,108 @@
+"""Where the agent works after a move. The record is one small file beside the ledgers: it is found from the old place
+as well as from the new one, and after a reboot that took all else of the old place."""
+
+# Paths here are texts, kept as they were written.
+# ruff: noqa: PTH116, PTH118
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from mem0audit.core.model import Install, NotChecked
+from mem0audit.core.moved import Followed, Move, Seen, judge, moves_text, of_places, parse_moves, with_move
+from mem0audit.core.restore import Half
+from mem0audit.install.host import Host, resolved
+from mem0audit.install.processes import holders
+from mem0audit.operations.ledger import ledger_folder, why_no_ledger
+from mem0audit.stores import files
+
+RECORD = "moves.json"
+_MOST_FILES = 10_000
+
+
+def note_moves(moves: tuple[Move, ...], install: Install, host: Host) -> NotChecked | None:
+    """Remembers moves that were made, for `status`; why not, where they cannot be. `install` is as it was before."""
+    problem = why_no_ledger(install, host)
+    if problem is not None:
+        return NotChecked("moves", problem.why, gap=False)
+    folder = Path(ledger_folder(host))
+    try:
+        kept = _read(host)
+    except (OSError, ValueError):
+        kept = ()  # one that does not read is of no use to anybody
+    for move in moves:
+        kept = with_move(kept, move)
+    try:
+        files.make_folders(folder)
+        files.write_file(folder / RECORD, moves_text(kept).encode("ascii"))
+    except OSError as error:
+        return NotChecked("moves", f"{folder / RECORD}: {(error.strerror or '?').lower()}", gap=False)
+    return None
+
+
+def _read(host: Host) -> tuple[Move, ...]:
+    return parse_moves((Path(ledger_folder(host)) / RECORD).read_bytes())
+
+
+def followed(install: Install, host: Host) -> tuple[tuple[Followed, ...], NotChecked | None]:
+    """Of each store of the install that was moved, from here or to here, whether the agent works at the new place.
+
+    Changes nothing, opens no store, never raises: the second is why the record could not be read.
+    """
+    if host.root != "/":
+        return (), None
+    try:
+        moves = _read(host)
+    except FileNotFoundError:
+        return (), None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        return (), NotChecked("moves", f"{ledger_folder(host)}/{RECORD}: {why}", gap=False)
+    places: list[tuple[Half, str]] = [("history", install.history.value)]
+    if install.vectors is not None:
+        places.append(("vectors", install.vectors.value))
+    both = dict.fromkeys(
+        moved for place in places for moved in of_places(moves, [place, (place[0], _real(place[1], host))])
+    )
+    return tuple(judge(move, _seen(move, host)) for move in both), None
+
+
+def _seen(move: Move, host: Host) -> Seen:
+    new, old = holders([move.new], host), holders([move.old], host)
+    if not os.path.lexists(host.at(move.old)):
+        is_there = "nothing"
+    else:
+        is_there = "link" if _real(move.old, host) == _real(move.new, host) else "something"
+    return Seen(
+        at_new=new.holders,
+        at_old=old.holders,
+        old_is=is_there,  # type: ignore[arg-type]
+        old_changed_at=_changed_at(host.at(move.old)),
+        new_changed_at=_changed_at(host.at(_real(move.new, host))),
+        complete=new.complete and old.complete,
+    )
+
+
+def _real(path: str, host: Host) -> str:
+    try:
+        return resolved(path, host)
+    except OSError:
+        return path
+
+
+def _changed_at(path: str) -> float | None:
+    """The newest change of a file, its journals, or any file of a folder; None where nothing is."""
+    newest: float | None = None
+    paths = [path, *(path + end for end in ("-journal", "-wal"))]
+    for base, _, names in os.walk(path):
+        paths += [os.path.join(base, name) for name in names]
+        if len(paths) > _MOST_FILES:
+            break
+    for one in paths:
+        try:
+            at = os.stat(one).st_mtime
+        except OSError:
+            continue
+        newest = at if newest is None or at > newest else newest
+    return newest

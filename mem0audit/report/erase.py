@@ -1,0 +1,221 @@
+"""What `delete` prints, for people and for machines. Never memory text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mem0audit.core.erase import Erased, ErasePlan, HeldBy, Left, Scope
+from mem0audit.core.times import shown
+from mem0audit.report.escape import escape
+from mem0audit.report.json import dump, install, not_checked
+from mem0audit.report.screen import Screen
+from mem0audit.report.words import memories, plural, seconds
+
+
+def erase_plan_text(
+    plan: ErasePlan, screen: Screen, *, to_do_it: bool = False, flags: tuple[str, ...] = ()
+) -> str:
+    """What a deletion would do, and what it does not reach; with `to_do_it` the command that does it, with `flags`."""
+    lines = []
+    if plan.resumed is not None:
+        lines += screen.wrap(
+            f"A deletion of {_whose(plan.scope, len(plan.resumed.ids))}, begun {shown(plan.resumed.at)}, was cut off "
+            f"here: of its {memories(len(plan.resumed.ids))} {len(plan.ids):,} are still there. This finishes it."
+        )
+    found = "mem0audit's own" if plan.own else f"{plan.interpreter}, {plan.how_found}"
+    lines += screen.wrap(f"This removes, through mem0 {plan.mem0} ({found}):")
+    lines += screen.wrap(f"{_removes(plan)}", 3, 3)
+    if plan.spelled_otherwise:
+        lines += screen.wrap(
+            f"{plan.spelled_otherwise:,} of them are stored under another spelling of the id (spaces, a number), which "
+            "mem0 does not reach by its owner",
+            3,
+            3,
+        )
+    if _leaves(plan.left):
+        lines += screen.wrap(
+            f"It leaves, for mem0 has no call that removes them: {_leaves(plan.left)}.", hanging=3
+        )
+    reach = _not_reached(plan)
+    if reach:
+        lines += ["What it does not reach:"]
+        for one in reach:
+            lines += screen.wrap(one, 3, 5)
+    lines += _said(plan.warnings, screen)
+    if plan.unseen is not None:
+        lines += screen.wrap(
+            f"No process is seen with it open, but {plan.unseen}: the lock that the agent takes decides."
+        )
+    lines += ["No snapshot is taken first: it would keep what is to go."]
+    if to_do_it:
+        words = plan.scope.words if plan.scope is not None else tuple(_memory_words(plan))
+        lines += [f"To do it:   {screen.command('delete', *words, *flags)}"]
+    return "\n".join(lines) + "\n"
+
+
+def _memory_words(plan: ErasePlan) -> list[str]:
+    return [word for one in plan.ids for word in ("--memory", str(one))] if plan.resumed is None else []
+
+
+def _whose(scope: Scope | None, count: int) -> str:
+    return scope.shown if scope is not None else memories(count)
+
+
+def _removes(plan: ErasePlan) -> str:
+    of = f" of {plan.scope.shown}" if plan.scope is not None else ""
+    parts = [f"{memories(len(plan.ids))}{of}"]
+    gone = len(plan.entities_deleted)
+    shared = [links for one, links in plan.entities.items() if one not in plan.entities_deleted]
+    if gone:
+        parts.append(f"{plural(gone, 'entity', 'entities')} that link nothing else")
+    said = ", ".join(parts)
+    if shared:
+        links = sum(map(len, shared))
+        lose = "loses" if len(shared) == 1 else "lose"
+        others = plural(len(shared), "entity", "entities")
+        said += f"; {others} shared with other memories {lose} {plural(links, 'link')}"
+    return said
+
+
+def _leaves(left: Left) -> str:
+    parts = []
+    if left.history_rows is None:
+        parts.append("history rows that could not be read")
+    elif left.history_rows:
+        parts.append(f"the text in {plural(left.history_rows, 'history row')}")
+    if left.messages is None:
+        parts.append("messages that could not be read")
+    elif left.messages:
+        parts.append(plural(left.messages, "chat message"))
+    return ", ".join(parts)
+
+
+def _not_reached(plan: ErasePlan) -> list[str]:
+    said = [_held("the snapshot", one) for one in plan.snapshots]
+    said += [_held("other collections of", one) for one in plan.elsewhere]
+    if plan.same_text_elsewhere:
+        said.append(f"{memories(plan.same_text_elsewhere)} of other owners that say the same as one of these")
+    said += [f"not looked at: {one.what} ({one.why})" for one in plan.not_read]
+    return said
+
+
+def _held(what: str, one: HeldBy) -> str:
+    count = "it could not be read" if one.memories is None else f"{memories(one.memories)} of it"
+    return f"{what} {one.path}: {count}"
+
+
+def _said(warnings: tuple[str, ...], screen: Screen) -> list[str]:
+    return [line for one in warnings for line in screen.wrap(one, hanging=2)]
+
+
+def word_to_type(plan: ErasePlan) -> str:
+    """What is typed to confirm: the id, or for several memories how many."""
+    if plan.scope is not None:
+        return plan.scope.named[0][1]
+    return str(plan.ids[0]) if len(plan.ids) == 1 else str(len(plan.ids))
+
+
+def erased_text(done: Erased, screen: Screen, receipt: str | None = None) -> str:
+    """What a deletion did, and what can still be read."""
+    parts = [memories(done.memories)]
+    if done.entities:
+        parts.append(plural(done.entities, "entity", "entities"))
+    if done.links:
+        parts.append(f"{plural(done.links, 'link')} of entities that stay")
+    of = f" of {done.scope.shown}" if done.scope is not None else ""
+    both = ", counting the run that was cut off" if done.resumed else ""
+    lines = screen.wrap(
+        f"Removed {', '.join(parts)}{of}, through mem0 {done.mem0}{both}. {seconds(done.seconds)}", hanging=3
+    )
+    if done.not_logged:
+        lines += screen.wrap(
+            f"{memories(done.not_logged)} went without a DELETE row in the log: mem0 was killed between its two "
+            "writes, and no call of it can log that later.",
+            hanging=3,
+        )
+    if not done.overwritten:
+        lines += screen.wrap(
+            "What was deleted may still lie in free pages of the files: it was not overwritten.", hanging=3
+        )
+    left = [one for one in (_leaves(done.left),) if one]
+    left += [
+        f"{plural(len(done.snapshots), 'snapshot')}: {', '.join(one.path for one in done.snapshots)}"
+    ] * bool(done.snapshots)
+    if left:
+        lines += screen.wrap(f"Still readable: {'; '.join(left)}.", hanging=3)
+    lines += _said(done.warnings, screen)
+    lines += screen.wrap(
+        f"On record, so that no restore brings it back: {', '.join((done.ledger, *done.recorded))}", hanging=3
+    )
+    if receipt is not None:
+        lines += [f"Receipt: {escape(receipt)}"]
+    return "\n".join(lines) + "\n"
+
+
+# --- For machines ------------------------------------------------------------------------------------
+
+
+def erase_plan_json(plan: ErasePlan) -> str:
+    """What a deletion would do."""
+    return dump(
+        "delete-plan",
+        {
+            "install": install(plan.install),
+            "scope": _scope(plan.scope),
+            "mem0": plan.mem0,
+            "agent_python": plan.interpreter,
+            "agent_known_by": plan.how_found,
+            "ids": [str(one) for one in plan.ids],
+            "spelled_otherwise": plan.spelled_otherwise,
+            "entities": [
+                {"id": str(one), "links": len(links), "deleted": one in plan.entities_deleted}
+                for one, links in plan.entities.items()
+            ],
+            "left": _left(plan.left),
+            "same_text_elsewhere": plan.same_text_elsewhere,
+            "elsewhere": [_held_json(one) for one in plan.elsewhere],
+            "snapshots": [_held_json(one) for one in plan.snapshots],
+            "not_checked": [not_checked(one) for one in plan.not_read],
+            "resumed": plan.resumed is not None,
+            "unseen": plan.unseen,
+            "warnings": list(plan.warnings),
+        },
+    )
+
+
+def erased_json(done: Erased) -> str:
+    """What a deletion did."""
+    return dump(
+        "delete",
+        {
+            "install": install(done.install),
+            "scope": _scope(done.scope),
+            "at": shown(done.at),
+            "mem0": done.mem0,
+            "qdrant_client": done.client,
+            "python": done.python,
+            "removed": {"memories": done.memories, "entities": done.entities, "links": done.links},
+            "ids": list(done.ids),
+            "not_logged": done.not_logged,
+            "overwritten": done.overwritten,
+            "before": _left(done.before),
+            "left": _left(done.left),
+            "snapshots": [_held_json(one) for one in done.snapshots],
+            "resumed": done.resumed,
+            "records": [done.ledger, *done.recorded],
+            "warnings": list(done.warnings),
+            "seconds": round(done.seconds, 3),
+        },
+    )
+
+
+def _scope(scope: Scope | None) -> dict[str, str] | None:
+    return None if scope is None else dict(scope.named)
+
+
+def _left(left: Left) -> dict[str, int | None]:
+    return {"history_rows": left.history_rows, "messages": left.messages}
+
+
+def _held_json(one: HeldBy) -> dict[str, Any]:
+    return {"path": one.path, "memories": one.memories}

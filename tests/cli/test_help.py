@@ -1,0 +1,26 @@
+"""How-to pages are listed, fit the screen, and end in one line where there is none of that name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mem0audit.report.howto import PAGES
+from tests.cli.program import run
+
+
+@pytest.mark.parametrize("width", ["60", "100"])
+@pytest.mark.parametrize("page", sorted(PAGES))
+def test_a_page_fits_the_screen(page: str, width: str, tmp_path: Path) -> None:
+    done = run(tmp_path, "help", page, env={"COLUMNS": width})
+    assert done.code == 0 and done.err == ""
+    prose = [line for line in done.out.splitlines()[1:] if not line.startswith("    ")]
+    assert max(map(len, prose)) <= int(width)
+    assert "Docker" in prose and "\\" not in "".join(prose)
+
+
+def test_the_list_and_what_is_no_page(tmp_path: Path) -> None:
+    assert all(f"help {page}" in run(tmp_path, "help").out for page in PAGES)
+    done = run(tmp_path, "help", "nothing")
+    assert done.code == 2 and "nothing: there is no such page" in done.err and len(done.err.splitlines()) == 2

@@ -1,0 +1,129 @@
+"""`mem0audit relocate` as a user runs it: screens, JSON, confirmation, exit codes, and no memory text."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.builders import StoreCopy, copy_store
+from tests.cli.program import Ran, call
+from tests.operations.test_restore import agent, halves
+from tests.report.test_json import check
+
+SECRETS = ("SECRETCAROL", "Quito", "vegetarian")
+
+
+@pytest.fixture
+def store(durable: Path) -> StoreCopy:
+    return copy_store("2.2.1-nlp", durable, pre_delete_all=True)
+
+
+def flags(store: StoreCopy) -> tuple[str, ...]:
+    return "--history", str(store.history), "--qdrant-path", str(store.vectors)
+
+
+def relocate(home: Path, *words: str, width: int = 100) -> Ran:
+    ran = call(home, "relocate", *words, env={"COLUMNS": str(width)})
+    assert not [secret for secret in SECRETS if secret in ran.out + ran.err]
+    assert "Traceback" not in ran.err
+    return ran
+
+
+def printed(text: str, label: str) -> list[str]:
+    """The words of the command that is printed after a label, without the program."""
+    (line,) = (line for line in text.splitlines() if line.startswith(label))
+    return shlex.split(line.partition(":   ")[2])[1:]
+
+
+def test_what_cannot_be_meant(durable: Path, store: StoreCopy) -> None:
+    for words, says in (
+        ((), "--to DIR is missing"),
+        (("--to", ""), "not a path"),
+        (("--to", "x", "--discard-replaced"), "--discard-replaced takes no --to"),
+        (("--discard-replaced", "--wait"), "--discard-replaced takes no --to"),
+        (("--to", "x", "--qdrant-url", "http://localhost:6333"), "embedded Qdrant folders only"),
+    ):
+        ran = relocate(durable, *words, *flags(store))
+        assert (ran.code, ran.out) == (2, "") and says in ran.err, words
+    ran = relocate(durable, "--to", str(store.vectors / "in"), *flags(store))
+    assert ran.code == 4 and "lies inside the vector store" in ran.err
+    ran = relocate(durable, "--to", "new", "--history", str(store.history), "--qdrant-path", "nothing")
+    assert ran.code == 3 and "is not there, and no pair of it was taken before" in ran.err
+
+
+def test_a_dry_run_and_no_answer_change_nothing(durable: Path, store: StoreCopy) -> None:
+
+    def stats() -> dict[str, tuple[int, ...]]:
+        found = {str(p): p.lstat() for p in durable.rglob("*")}
+        return {p: (s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for p, s in found.items()}
+
+    before = stats()
+    ran = relocate(durable, "--to", "srv/qdrant", "--with-history", *flags(store), "--dry-run")
+    assert ran.code == 0 and "Nothing has been changed." in ran.out
+    words = printed(ran.out, "To do it")
+    assert words == ["relocate", *flags(store), "--to", f"{durable}/srv/qdrant", "--with-history"]
+    plan = relocate(durable, *words[1:], "--dry-run", "--format", "json")
+    document = check(plan.out, "relocate-plan")
+    assert (document["way"], document["vectors"]) == ("move", f"{durable}/srv/qdrant")
+    assert document["history"] == f"{durable}/srv/history.db"
+    ran = relocate(durable, *words[1:])
+    assert ran.code == 4 and "--yes" in ran.err and "Nothing has been changed." in ran.err
+    assert stats() == before
+
+
+def test_the_whole_way(durable: Path, store: StoreCopy) -> None:
+    before = halves(store)
+    words = ("--to", "srv/qdrant", *flags(store))
+    with agent(store) as pid:
+        ran = relocate(durable, *words)
+        assert ran.code == 4 and ran.err == ""
+        assert "Taken with the agent running, and verified: 27 memories" in ran.out
+        assert f"  kill {pid}\n" in ran.out
+        again = [line for line in ran.out.splitlines() if line.startswith("  mem0audit relocate ")]
+        document = check(relocate(durable, *words, "--format", "json").out, "relocate")
+        assert (document["state"], document["stop"]) == ("waiting", [f"kill {pid}"])
+        planned = check(relocate(durable, *words, "--dry-run", "--format", "json").out, "relocate-plan")
+        assert (planned["way"], planned["pair"]) == ("pair", document["pair"])
+        assert planned["holders"][0]["pid"] == pid
+    assert halves(store) == before
+    ran = relocate(durable, *shlex.split(again[0])[2:], "--yes")
+    assert ran.code == 0, ran.err
+    assert "Moved 27 memories" in ran.out and "0 added, 0 changed, 0 deleted" in ran.out
+    assert not store.vectors.exists()
+    look, discard = printed(ran.out, "Look at it"), printed(ran.out, "When all is well")
+    assert call(durable, *look).code in (0, 1)
+    assert call(durable, *look, "--select", "D,E,H,I,C", "--fail-on", "low").code == 0
+    assert shlex.join(["relocate", *look[1:], "--discard-replaced"]) in call(durable, "status", *look[1:]).out
+    plan = relocate(durable, *discard[1:], "--dry-run", "--format", "json")
+    (kept,) = check(plan.out, "discard")["replaced"]
+    assert kept["work"] == "move" and Path(kept["path"]).is_dir()
+    assert relocate(durable, *discard[1:]).code == 4  # nobody there to ask
+    ran = relocate(durable, *discard[1:], "--yes")
+    assert ran.code == 0 and not Path(kept["path"]).exists()
+    assert relocate(durable, *discard[1:], "--yes").code == 3
+    ran = relocate(durable, *words, "--yes")
+    assert ran.code == 4 and "it looks moved" in ran.err
+
+
+def test_what_went_with_the_agent(durable: Path, store: StoreCopy) -> None:
+    words = ("--to", "srv/qdrant", *flags(store), "--no-ledger")
+    with agent(store):
+        assert relocate(durable, *words).code == 4
+    shutil.rmtree(store.vectors)
+    ran = relocate(durable, *words, "--dry-run", width=60)
+    assert ran.code == 0 and "went with the agent" in ran.out
+    document = check(relocate(durable, *words, "--yes", "--format", "json").out, "relocate")
+    assert (document["state"], document["lost"]["changes"]) == ("published", 0)
+    assert json.dumps(document).count(document["pair"]) == 1
+
+
+@pytest.mark.parametrize("width", [60, 100])
+def test_lines_fit(durable: Path, store: StoreCopy, width: int) -> None:
+    ran = relocate(durable, "--to", "srv/qdrant", *flags(store), "--yes", width=width)
+    assert ran.code == 0
+    for line in ran.out.splitlines():
+        assert len(line) <= width or str(durable) in line, line
