@@ -565,7 +565,7 @@ import sqlite3
 client = QdrantClient(path=sys.argv[1])
 log = sqlite3.connect(sys.argv[2]); log.execute("SELECT count(*) FROM history").fetchone()
 print("open", flush=True)
-time.sleep(100)
+time.sleep(600)
 """
 
 
