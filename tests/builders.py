@@ -13,6 +13,7 @@ import gc
 import hashlib
 import json
 import math
+import os
 import pickle
 import shutil
 import sqlite3
@@ -81,6 +82,14 @@ class ScriptedModel:
         if not self.answers:
             raise AssertionError("mem0 asked the model for something that the test did not script")
         return json.dumps(self.answers.pop(0))
+
+
+def fork() -> int:
+    """`os.fork`, without the warning that Python 3.12 and later give of any fork beside threads: here those of
+    pytest-xdist and numpy, which hold nothing that a child needs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
 
 
 class Crash(BaseException):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import uuid
@@ -34,6 +35,10 @@ os.environ.pop("OPENAI_BASE_URL", None)
 # Every Memory() makes two clients of OpenAI's, and each reads the machine's certificates, which no test needs.
 os.environ.pop("SSL_CERT_FILE", None)
 os.environ["SSL_CERT_DIR"] = str(Path(_PROCESS_HOME) / "no-certificates")
+
+# A run in the background of a shell ignores the interrupt, and so would every process that it starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _touched: list[str] = []
 

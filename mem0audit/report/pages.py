@@ -63,12 +63,10 @@ def status_text(found: Status, screen: Screen) -> str:
             facts.append(size(place.size_bytes))
         if place.modified_at is not None:
             facts.append(f"changed {shown(place.modified_at)}")
-        coloured = screen.alarm(words) if lasts is False else words
-        said = f"{'':<{width}}  {'  '.join(facts)}"
-        if len(said) + 2 + len(words) <= screen.width:
-            lines.append(f"{said}  {coloured}")
-        else:
-            lines += [said, f"{'':<{width}}  {coloured}"]
+        said = screen.columns([*facts, words], indent=width + 2)
+        if lasts is False:
+            said[-1] = said[-1].removesuffix(words) + screen.alarm(words)
+        lines += said
         for warning in (place.readable_by_others, place.replaceable_parent):
             if warning:
                 what = "others can read it" if warning is place.readable_by_others else "others may replace"

@@ -119,6 +119,16 @@ class Screen:
                 lines.append(" " * indent + word)
         return lines
 
+    def columns(self, parts: Sequence[str], indent: int) -> list[str]:
+        """Parts (already escaped) two spaces apart, broken only between two of them."""
+        lines: list[str] = []
+        for part in parts:
+            if lines and len(lines[-1]) + 2 + len(part) <= self.width:
+                lines[-1] += "  " + part
+            else:
+                lines.append(" " * indent + part)
+        return lines
+
     def steps(self, text: str, indent: int) -> list[str]:
         """Advice line by line, indented: a sentence (it ends in a stop or a colon) is wrapped; a command
         stands whole on its line, however long, so that it can be copied."""

@@ -147,15 +147,14 @@ def list_text(
         )
         why = [] if manifest.pair else [manifest.unsettled_why or ""]
         more.append([*why, *_kept(one.kept)])
-    lines = table(rows, right=(2,))
-    if any(len(line) > screen.width for line in lines):
-        lines = table([row[:4] for row in rows], right=(2,))
-        more = [
-            ["  ".join(row[4:]), *notes] if row[4:] else notes for row, notes in zip(rows, more, strict=True)
-        ]
+    for columns in (6, 4, 3):
+        lines = table([row[:columns] for row in rows], right=(2,))
+        if all(len(line) <= screen.width for line in lines):
+            break
     told = []
-    for line, notes in zip(lines, more, strict=True):
-        told += [line, *(part for note in notes for part in screen.wrap(note, indent=4, hanging=6))]
+    for line, row, notes in zip(lines, rows, more, strict=True):
+        told += [line, *screen.columns(row[columns:], indent=4)]
+        told += [part for note in notes for part in screen.wrap(note, indent=4, hanging=6)]
     return "\n".join(told) + "\n"
 
 

@@ -55,7 +55,7 @@ def run(
         cwd=home,
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=60,
+        timeout=300,
         check=False,
         **options,  # type: ignore[call-overload]
     )
@@ -166,7 +166,9 @@ class Forks:
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(order).encode() + b"\n")
         self._process.stdin.flush()
-        code, used = json.loads(self._process.stdout.readline())
+        answer = self._process.stdout.readline()
+        assert answer, "the loaded process has ended: what it said of that is above"
+        code, used = json.loads(answer)
         self.loaded = frozenset(loaded.read_text().split("\n"))
         told = (path.read_bytes().decode("utf-8", "surrogateescape") for path in (out, err))
         return Ran(code, *told, used)

@@ -94,7 +94,7 @@ def test_typed_and_done(tmp_path: Path, store: StoreCopy) -> None:
         stderr=subprocess.PIPE,
     ) as running:
         os.write(ours, b"carol\n")
-        out, err = running.communicate(timeout=60)
+        out, err = running.communicate(timeout=300)
     os.close(ours)
     os.close(theirs)
     assert running.returncode == 1, err  # the log keeps its text

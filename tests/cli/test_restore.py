@@ -233,7 +233,7 @@ def test_it_asks_on_a_terminal(
         cwd=tmp_path,
     ) as process:
         os.write(main, f"{answer}\n".encode())
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=300)
     os.close(main)
     os.close(side)
     assert process.returncode == code, err

@@ -98,7 +98,7 @@ def execute(home: Path, words: list[str]) -> subprocess.CompletedProcess[str]:
     env = {name: kept[name] for name in ("PYTHONPATH", "MEM0_TELEMETRY")}
     env |= {"PATH": "/usr/bin:/bin", "HOME": str(home)}
     done = subprocess.run(
-        words, env=env, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+        words, env=env, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300
     )
     assert not [secret for secret in SECRETS if secret in done.stdout + done.stderr]
     return done
@@ -522,7 +522,7 @@ def in_a_session(home: Path, script: str) -> str:
         "LC_ALL": "C.UTF-8",
     }
     words = ["unshare", "--mount", "--fork", "sh", "-c", REAL, "sh", "sh", "-c", script]
-    done = subprocess.run(words, env=env, cwd=home, capture_output=True, text=True, timeout=90)
+    done = subprocess.run(words, env=env, cwd=home, capture_output=True, text=True, timeout=300)
     if "== start" not in done.stdout:
         pytest.skip(f"no systemd runs here: {done.stderr}")
     return done.stdout + done.stderr

@@ -91,7 +91,7 @@ def running() -> Iterator[Callable[..., subprocess.Popen[str]]]:
             child.stdout.close()
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "did not come true"

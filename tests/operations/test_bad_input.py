@@ -119,7 +119,7 @@ def blinded(store: Store, home: Path, command: str, *more: str) -> Ran:
         env=clean_environment(home),
         cwd=home,
         capture_output=True,
-        timeout=30,
+        timeout=300,
         check=False,
     )
     return Ran(done.returncode, done.stdout.decode(), done.stderr.decode(), 0.0)
@@ -408,7 +408,7 @@ def test_an_error_stream_that_is_full(own_home: Path) -> None:
             env=clean_environment(own_home),
             stdout=subprocess.DEVNULL,
             stderr=full,
-            timeout=30,
+            timeout=300,
             check=False,
         )
     assert done.returncode == 2

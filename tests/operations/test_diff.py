@@ -7,7 +7,6 @@ import random
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from mem0audit.operations.copyaudit import find_copy
 from mem0audit.operations.diff import Found, diff, of_copy, of_live
 from tests.builders import MemoryBuilder, RawPoints, copy_store
 from tests.operations import test_read_only
-from tests.operations.test_backups import copied, cp, writer
+from tests.operations.test_backups import copied, cp, writer, written
 from tests.operations.test_snapshot import installed, needs_root, take
 
 Payloads = dict[str, dict[str, Any]]
@@ -136,7 +135,7 @@ def test_random_operations_against_dicts(tmp_path: Path) -> None:
 def test_beside_an_agent_that_writes(tmp_path: Path) -> None:
     """What is live is read whole while it is written, and what the snapshot has is never called changed by it."""
     with writer(tmp_path / "install"):
-        time.sleep(1.0)
+        written(tmp_path / "install", 10)
         store = copy_store("2.2.1", tmp_path)
         store.history, store.vectors = tmp_path / "install/mem0_dir/history.db", tmp_path / "install/qdrant"
         first = copy_at(take(store, tmp_path / "snapshots").path)
@@ -187,7 +186,7 @@ import sqlite3, sys, time
 names = ('qdrant/collection/mem0/storage.sqlite', 'history.db')
 held = [sqlite3.connect(f'{sys.argv[1]}/{name}') for name in names]
 [one.execute('select * from sqlite_master').fetchall() for one in held]
-print('open', flush=True); time.sleep(60)
+print('open', flush=True); time.sleep(600)
 """
 
 

@@ -10,8 +10,6 @@ import random
 import shutil
 import signal
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -32,6 +30,7 @@ from tests.operations import test_read_only
 from tests.operations.test_backups import copied, cp, hot, wal_copy
 from tests.operations.test_snapshot import (
     STORES,
+    killed_at,
     leave_a_leftover,
     mounted,
     needs_root,
@@ -402,33 +401,12 @@ def test_an_error_at_every_step(tmp_path: Path, code: int) -> None:
         check_after_a_fault(folder, to, first, before, f"{name} {number}")
 
 
-KILLED = """
-import os, signal, sys
-sys.path.insert(0, sys.argv[1])
-from pathlib import Path
-from mem0audit.install.host import this_host
-from mem0audit.operations.adopt import import_backup, plan_import
-from mem0audit.operations.backup import find_backup, verify_backup
-from mem0audit.operations.copyaudit import audit_snapshot, find_copy
-from mem0audit.stores import files
-host = this_host()
-plan = plan_import(find_backup(sys.argv[2], host), host, sys.argv[3])
-def step(this):
-    if this == sys.argv[4]:
-        os.kill(os.getpid(), signal.SIGKILL)
-files.step = step
-import_backup(plan, host)
-"""
-
-
 def test_a_kill_at_every_step(tmp_path: Path) -> None:
     folder, to, first, before = prepared(tmp_path)
     source = test_read_only.tree(folder)
     for name in sorted(NAMED):
         leave_a_leftover(to)
-        words = [str(ROOT), str(folder), str(to), name]
-        done = subprocess.run([sys.executable, "-c", KILLED, *words], capture_output=True, text=True)
-        assert done.returncode == -signal.SIGKILL, (name, done.stderr)
+        assert killed_at(name, lambda: adopt(folder, to)) == -signal.SIGKILL, name
         check_after_a_fault(folder, to, first, before, name)
     assert test_read_only.tree(folder) == source
 

@@ -46,7 +46,7 @@ def test_no_fault_lists_half_a_snapshot_or_leaves_litter(tmp_path: Path, what: s
         return subprocess.run(
             ["strace", "-f", "--seccomp-bpf", "-qq", *strace, sys.executable, "-m", "mem0audit", *words(folder)],
             env=clean_environment(tmp_path, **env), cwd=tmp_path,
-            capture_output=True, text=True, timeout=60, check=False,
+            capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip
 
     fired = set()

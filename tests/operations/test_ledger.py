@@ -294,7 +294,7 @@ def test_two_audits_at_once(store: StoreCopy, state: Path) -> None:
     root = Path(__file__).parents[2]
     runs = [subprocess.Popen(words, cwd=root, stderr=subprocess.PIPE) for _ in range(3)]
     for run in runs:
-        _, errors = run.communicate(timeout=90)
+        _, errors = run.communicate(timeout=300)
         assert run.returncode == 0, errors.decode()
     assert len(files(state)) == 1
     with book_of(store) as book:

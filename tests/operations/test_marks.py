@@ -9,7 +9,6 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from mem0audit.operations.verify import list_snapshots
 from mem0audit.stores import files
 from tests.builders import copy_store
 from tests.operations.dated import dated
-from tests.operations.test_snapshot import ROOT, mounted, take, tree
+from tests.operations.test_snapshot import killed_at, mounted, take, tree
 
 AT = 1_796_000_000.0
 WHEN = "2026-11-30 00:53:20Z"
@@ -369,25 +368,11 @@ def test_short_writes(one: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert listed(one).checked is not None
 
 
-KILLED = """
-import os, signal, sys
-sys.path.insert(0, sys.argv[1])
-from mem0audit.operations.marks import keep
-from mem0audit.stores import files
-def step(this):
-    if this == sys.argv[4]:
-        os.kill(os.getpid(), signal.SIGKILL)
-files.step = step
-keep(sys.argv[2], sys.argv[3], "the second", 1_796_000_000.0)
-"""
-
-
 @pytest.mark.parametrize("name", STEPS)
 def test_a_kill_at_every_step(tmp_path: Path, one: Path, name: str) -> None:
     keep(str(one.parent), one.name, "the first", AT)
-    words = [str(ROOT), str(one.parent), one.name, name]
-    done = subprocess.run([sys.executable, "-c", KILLED, *words], capture_output=True, text=True)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    again = killed_at(name, lambda: keep(str(one.parent), one.name, "the second", AT))
+    assert again == -signal.SIGKILL
     kept = listed(one).kept
     assert kept is not None and kept.reason == ("the second" if name == "file.folder" else "the first")
     # what the kill left of the file goes with the next run that takes or removes one

@@ -650,7 +650,7 @@ stores = [sqlite3.connect(p) for p in (f"{sys.argv[1]}/collection/mem0/storage.s
 for one in stores:
     one.execute("SELECT count(*) FROM sqlite_master").fetchone()
 print("open", flush=True)
-time.sleep(100)
+time.sleep(600)
 """
 
 

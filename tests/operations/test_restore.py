@@ -35,7 +35,7 @@ from mem0audit.operations.interrupted import interrupted
 from mem0audit.operations.restore import apply_restore, plan_restore
 from mem0audit.operations.status import status
 from mem0audit.stores import exchange, files
-from tests.builders import MemoryBuilder, RawPoints, StoreCopy, copy_store
+from tests.builders import MemoryBuilder, RawPoints, StoreCopy, copy_store, fork
 from tests.operations.test_snapshot import (
     ROOT,
     STORES,
@@ -249,14 +249,14 @@ def agent(store: Any) -> Iterator[int]:
     from qdrant_client import QdrantClient
 
     reading, writing = os.pipe()
-    pid = os.fork()
+    pid = fork()
     if pid == 0:
         warnings.simplefilter("ignore")
         client = QdrantClient(path=str(store.vectors))
         log = sqlite3.connect(store.history)
         log.execute("SELECT count(*) FROM history").fetchone()
         os.write(writing, b"x")
-        time.sleep(60)
+        time.sleep(600)
         os._exit(client is None)
     AGENTS.add(pid)
     try:

@@ -146,7 +146,7 @@ def test_a_kill_at_each_step_of_a_migration(tmp_path: Path) -> None:
         folder.mkdir()
         path = new_path(folder, HERE)
         words = [sys.executable, "-c", KILLED, str(path), str(number)]
-        done = subprocess.run(words, cwd=ROOT, capture_output=True, timeout=30, check=False)
+        done = subprocess.run(words, cwd=ROOT, capture_output=True, timeout=300, check=False)
         if done.returncode == 0:
             break
         assert done.returncode == -9, done.stderr
@@ -210,7 +210,7 @@ def test_runs_at_once_share_it(tmp_path: Path) -> None:
         for n in range(4)
     ]
     for run in runs:
-        assert run.communicate(timeout=60)[1] == b""
+        assert run.communicate(timeout=300)[1] == b""
     assert [p.name for p in tmp_path.glob("*.sqlite")] == [only_file(tmp_path).name]
     with ledger(tmp_path) as book:
         assert len(book.owners()) == 4 * 20 * 50

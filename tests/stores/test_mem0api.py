@@ -89,18 +89,25 @@ def test_every_operation_is_mem0s(tmp_path: Path, own_home: Path) -> None:
 
     with worker_at(tmp_path) as worker:
         worker.delete_all(ALICE)
-    assert set(RawPoints(tmp_path / "qdrant").points()) == {three}
-    with worker_at(tmp_path) as worker:
+        assert set(RawPoints(tmp_path / "qdrant").points()) == {three}
         worker.reset()
     assert RawPoints(tmp_path / "qdrant").points() == {}
     assert RawHistory(history).rows() == []
 
 
-def test_texts_go_through_unharmed(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Mem0Worker, Path]]:
+    """One worker that goes on through several tests, and its folder: a start is 2 s of mem0's imports."""
+    folder = tmp_path_factory.mktemp("shared")
+    with worker_at(folder) as worker:
+        yield worker, folder
+
+
+def test_texts_go_through_unharmed(shared: tuple[Mem0Worker, Path]) -> None:
     texts = ["line\nbreak", 'quote " and \\', "nul \x00 end", "smile \U0001f600", "", "x" * 300_000]
-    with worker_at(tmp_path) as worker:
-        ids = [worker.add(text, ALICE) for text in texts]
-    points = RawPoints(tmp_path / "qdrant").points()
+    worker, folder = shared
+    ids = [worker.add(text, ALICE) for text in texts]
+    points = RawPoints(folder / "qdrant").points()
     assert [points[i].payload["data"] for i in ids] == texts
 
 
@@ -136,24 +143,24 @@ def test_a_store_in_use_is_refused(tmp_path: Path, build: Callable[..., MemoryBu
     assert str(agent.vectors) in caught.value.message
 
 
-def test_errors_are_one_line_without_text(tmp_path: Path) -> None:
+def test_errors_are_one_line_without_text(shared: tuple[Mem0Worker, Path]) -> None:
     problems: list[Mem0auditError] = []
-    with worker_at(tmp_path) as worker:
-        one = worker.add("SECRET one", ALICE)
-        for call in (
-            lambda: worker.update("00000000-0000-0000-0000-000000000000", "SECRET two"),
-            lambda: worker.add("SECRET three", {}),
-            lambda: worker.add("SECRET four", {"user_id": "SECRET  five"}),
-            lambda: worker.add("SECRET six", ALICE, expiration_date="SECRET date"),
-            lambda: worker.delete_all({}),
-            lambda: worker.delete_all({"user_id": "*"}),
-            lambda: worker.expire(one, "SECRET"),
-        ):
-            with pytest.raises(Mem0auditError) as caught:
-                call()
-            problems.append(caught.value)
-        assert not worker.delete("00000000-0000-0000-0000-000000000000")
-        worker.add("still running", ALICE)
+    worker, _ = shared
+    one = worker.add("SECRET one", ALICE)
+    for call in (
+        lambda: worker.update("00000000-0000-0000-0000-000000000000", "SECRET two"),
+        lambda: worker.add("SECRET three", {}),
+        lambda: worker.add("SECRET four", {"user_id": "SECRET  five"}),
+        lambda: worker.add("SECRET six", ALICE, expiration_date="SECRET date"),
+        lambda: worker.delete_all({}),
+        lambda: worker.delete_all({"user_id": "*"}),
+        lambda: worker.expire(one, "SECRET"),
+    ):
+        with pytest.raises(Mem0auditError) as caught:
+            call()
+        problems.append(caught.value)
+    assert not worker.delete("00000000-0000-0000-0000-000000000000")
+    worker.add("still running", ALICE)
     for problem in problems:
         assert "SECRET" not in f"{problem.message}{problem.hint}"
         assert "\n" not in problem.message
@@ -161,8 +168,8 @@ def test_errors_are_one_line_without_text(tmp_path: Path) -> None:
 
 
 def test_other_dimensions_fail_and_change_nothing(tmp_path: Path) -> None:
-    with worker_at(tmp_path) as worker:
-        worker.add("one", ALICE)
+    with MemoryBuilder(tmp_path) as agent:
+        agent.add("one", user_id="alice")
     with worker_at(tmp_path, dims=16) as worker, pytest.raises(Failed, match="other dimensions"):
         worker.add("two", ALICE)
     assert difference(tmp_path / "mem0_dir/history.db", tmp_path / "qdrant") == NOTHING

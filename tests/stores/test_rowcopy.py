@@ -17,8 +17,11 @@ from mem0audit.stores.rowcopy import NotByRows, RowCopy
 
 def new_file(path: Path, rows: int) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA synchronous = OFF")
     connection.execute("CREATE TABLE points (id TEXT PRIMARY KEY, point BLOB)")
+    connection.execute("BEGIN")
     connection.executemany("INSERT INTO points VALUES (?, ?)", [(f"k{n}", b"first") for n in range(rows)])
+    connection.execute("COMMIT")
     return connection
 
 
@@ -57,7 +60,7 @@ def write(connection: sqlite3.Connection, rng: random.Random, number: int) -> No
             )
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_the_copy_is_the_file_at_the_last_look(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     source, target = tmp_path / "source.db", tmp_path / "target.db"

@@ -71,7 +71,7 @@ if end == "checkpointed":
     c.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 if end in ("stay", "checkpointed"):
     print("ready", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 c.close()
 """
 
@@ -85,7 +85,7 @@ def written(path: Path, mode: str, end: str) -> Iterator[None]:
             assert writer.stdout is not None
             assert writer.stdout.readline() == b"ready\n"
         else:
-            writer.wait(timeout=30)
+            writer.wait(timeout=300)
         yield
     finally:
         writer.kill()
@@ -351,7 +351,7 @@ def test_permission_denied_is_said_to_an_ordinary_user(tmp_path: Path) -> None:
     for parent in (tmp_path, *tmp_path.parents[:-1]):
         if str(parent) not in ("/tmp", "/"):
             parent.chmod(parent.stat().st_mode | 0o011)
-    run = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=30)
+    run = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=300)
     assert run.stdout.strip() == "permission", run.stderr
 
 
@@ -360,7 +360,7 @@ def test_a_locked_file_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     path = good(tmp_path / "x.db")
     code = (
         "import sqlite3, sys, time; c = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
-        "c.execute('BEGIN EXCLUSIVE'); print('ready', flush=True); time.sleep(30)"
+        "c.execute('BEGIN EXCLUSIVE'); print('ready', flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
@@ -484,7 +484,7 @@ def test_reading_takes_no_lock_from_this_process(tmp_path: Path) -> None:
         "try: c.execute('BEGIN IMMEDIATE'); print('got it')\n"
         "except sqlite3.OperationalError: print('locked')"
     )
-    run = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=30)
+    run = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=300)
     mine.execute("COMMIT")
     mine.close()
     assert run.stdout.strip() == "locked"
@@ -559,7 +559,7 @@ def test_signals_leave_no_scratch(tmp_path: Path) -> None:
         "from mem0audit.stores.sqlitefiles import read_file\n"
         "def body(reading):\n"
         "    print('reading', flush=True)\n"
-        "    time.sleep(30)\n"
+        "    time.sleep(600)\n"
         "read_file(sys.argv[1], body)"
     )
     with subprocess.Popen(
@@ -572,7 +572,7 @@ def test_signals_leave_no_scratch(tmp_path: Path) -> None:
         reader.stdout.readline()
         assert len(list(scratch.iterdir())) == 1
         reader.send_signal(signal.SIGINT)
-        reader.wait(timeout=20)
+        reader.wait(timeout=300)
     assert list(scratch.iterdir()) == []
 
 
