@@ -35,15 +35,14 @@ _UsageError = cast("type[Exception]", typer.BadParameter.__mro__[2])
 app = typer.Typer(
     name="mem0audit",
     help="Reads both stores of a mem0 install side by side, beside the running agent; takes them as one pair, and puts "
-    "them back. Nothing but a restore in place changes a store.",
+    "them back. Nothing but a restore in place and `residue --clear-free-pages` changes a store.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for module in (audit, status, explain, show, users, log, demo):
+for module in (audit, status, explain, show, users, log, residue, demo):
     module.register(app)
-residue.register(app)
 for module in (restore, retention, backups, diff):
     module.register(snapshot.app)
 app.add_typer(snapshot.app, name="snapshot")

@@ -261,8 +261,12 @@ class Needles:
         """Whether a long text stands there, and not inside of where it was found last."""
         if offset < self._ends.get(way, 0):
             return False
-        if read(offset + len(way) - 64, 64) != way[-64:] or read(offset, len(way)) != way:
+        if read(offset + len(way) - 64, 64) != way[-64:]:
             return False
+        for at in range(0, len(way), OVERLAP):
+            part = way[at : at + OVERLAP]
+            if read(offset + at, len(part)) != part:
+                return False
         self._ends[way] = offset + len(way)
         return True
 

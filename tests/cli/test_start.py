@@ -29,7 +29,18 @@ def test_every_command_is_in_the_help_and_has_its_own(tmp_path: Path) -> None:
     text = run(tmp_path, "--help").out
     listed = re.findall(r"^  ([a-z]+) {2,}\S", text.split("Commands:")[1], re.M)
     groups = ["snapshot", "schedule", "config"]
-    assert listed == ["audit", "status", "explain", "show", "users", "log", "demo", *groups]
+    assert listed == [
+        "audit",
+        "status",
+        "explain",
+        "show",
+        "users",
+        "log",
+        "residue",
+        "export",
+        "demo",
+        *groups,
+    ]
     assert "..." not in text.split("Commands:")[1]  # no summary is cut
     for command in listed:
         ran = call(tmp_path, command, "--help")
