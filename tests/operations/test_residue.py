@@ -20,8 +20,10 @@ from mem0audit.install.config import Settings
 from mem0audit.install.host import this_host
 from mem0audit.operations.audit import audit
 from mem0audit.operations.residue import residue
+from mem0audit.operations.restore import apply_restore, plan_restore
 from tests.builders import MemoryBuilder, RawHistory
 from tests.operations.test_read_only import tree
+from tests.operations.test_restore import undisturbed
 from tests.operations.test_snapshot import installed, take
 
 CAROL = Scope(user="carol")
@@ -183,11 +185,15 @@ def test_every_file_is_searched_and_what_is_not_is_named(store: Install) -> None
     (store.vectors / "left over.bak").write_bytes(b"x" * 11 + SECRETS[3].encode("utf-16-be"))
     (store.folder / "elsewhere").write_bytes(SECRETS[3].encode())
     (store.vectors / "link").symlink_to(store.folder / "elsewhere")
+    copy = store.history.parent / ".history.db.mem0audit-clearing" / "history.db"
+    copy.parent.mkdir()
+    copy.write_bytes(SECRETS[6].encode())
     journal = Path(f"{store.points}-journal")
     journal.write_bytes(b"\0" * 512 + SECRETS[4].encode() + b"\0")
     found = store.look()
     assert of(found, store.vectors / "left over.bak").whole == 1
     assert of(found, journal).whole == 1
+    assert of(found, copy).whole == 1
     assert (str(store.vectors / "link"), True) in [(n.what, n.gap) for n in found.not_searched]
     assert found.not_searched[-1].what == "everything else"
     assert not found.not_searched[-1].gap
@@ -211,7 +217,7 @@ def test_a_wal_holds_texts_too(store: Install) -> None:
 
 
 def test_texts_that_are_no_utf8_and_long_ones(store: Install) -> None:
-    long = " ".join(f"and then Carol said {n * 7919}" for n in range(8_000))
+    long = " ".join(f"and then Carol said {n * 7919}" for n in range(2_000))
     log = RawHistory(store.history)
     log.add(store.ids[1], None, long, "UPDATE")
     log.run(
@@ -296,6 +302,24 @@ def test_snapshots_and_exports_hold_it_and_say_until_when(
     assert sum(one.whole for one in snapshot.files) > 20
     assert export.kind == "export"
     assert sum(one.whole for one in export.files) == 1
+
+
+def test_what_a_restore_put_aside_is_searched(made: World, tmp_path: Path) -> None:
+    install, host = Install(made, tmp_path), this_host()
+    install.be("after")
+    audit(installed(install), host)
+    path = take(install, tmp_path / "snapshots").path
+    install.be("before")
+    plan = undisturbed(lambda: plan_restore(path, host, install=installed(install)))
+    undisturbed(lambda: apply_restore(plan, host))
+    found = install.look(memory_ids=install.ids, scope=None)
+    aside = {
+        c.path.rsplit("/", 1)[1].split(".replaced-")[0]: c for c in found.copies if "put aside" in c.kind
+    }
+    assert aside["qdrant"].memories == 15
+    assert aside["history.db"].rows == 16
+    assert all(one.remains and "--discard-replaced" in one.until for one in aside.values())
+    assert len(aside) == 2
 
 
 def test_texts_are_known_from_snapshots_when_the_log_has_them_no_more(made: World, tmp_path: Path) -> None:
