@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import stat
@@ -107,7 +106,8 @@ def test_export_is_all_of_hers_and_nothing_of_others(user: User) -> None:
     assert ran.code == 0, ran.err
     assert "15 memories, 16 log rows, 2 messages, 2 entities" in ran.err
     assert stat.S_IMODE(os.stat(target).st_mode) == 0o600
-    lines = [json.loads(line) for line in target.read_text("ascii").splitlines()]
+    lines = [check(f"{line}\n", "export") for line in target.read_text("ascii").splitlines()]
+    assert [lines[0]["kind"], lines[-1]["kind"]] == ["export", "end"]
     assert lines[0]["scope"] == {"user_id": "carol"}
     of = {line["id"]: line for line in lines if line["kind"] == "memory"}
     assert set(of) == set(user.store.ids)

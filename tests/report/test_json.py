@@ -46,6 +46,7 @@ KINDS = (
     "discard",
     "residue",
     "residue-clear",
+    "export",
 )
 SECRET = "SECRETCAROL likes \x1b[31m red \ud800"
 
