@@ -1,7 +1,7 @@
 """Finds many texts, and pieces of them, in bytes: in one pass, whatever their number.
 
 Every 8 bytes of the data, taken at multiples of 8, are looked up in one table of what the texts hold (a set operation
-of Python's own, some 150 MB a second); only where one is found, the bytes around it are compared. So that this misses
+of Python's own: 150 MB a second for ten texts, 50 for a thousand); only where one is found, the bytes around it are compared. So that this misses
 nothing, the table has all 8 bytes that begin at the first eight places of a text or of a fragment of it: wherever it
 lies in the data, one of them is at a multiple of 8.
 
@@ -32,7 +32,7 @@ LONG: Final = 4096
 """A text of more bytes is compared at its end first, and is not looked for inside of itself."""
 WINDOW: Final = 1 << 20
 OVERLAP: Final = 64 << 10
-_BLOCKS: Final = 8 << 10
+_BLOCKS: Final = 4 << 10
 """Bytes looked up at once: where something is found among them, each is looked at."""
 
 Read = Callable[[int, int], bytes]
