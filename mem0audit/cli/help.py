@@ -22,7 +22,7 @@ def _help(
         typer.Argument(metavar="[PAGE]", help="Its name; none lists them all.", show_default=False),
     ] = None,
 ) -> int:
-    """How to do it where your agent runs: pages to read before you begin."""
+    """How-to pages, to read before you begin."""
     from mem0audit.report.howto import PAGES, list_text, page_text
 
     if page is None:

@@ -70,7 +70,7 @@ def _relocate(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     format_: FormatOption = Format.TEXT,
 ) -> int:
-    """Moves the vector store off a place that does not last, as /tmp, to one that does.
+    """Moves the stores off /tmp, to a folder that lasts.
 
     While the agent runs, it takes a verified pair of both stores beside DIR, which survives whatever happens at the
     stop, and says how to stop the agent. Run again then (or with --wait) it moves what is there by then, proven row by

@@ -68,7 +68,9 @@ def _residue(
     format_: FormatOption = Format.TEXT,
     output: OutputOption = None,
 ) -> int:
-    """What is still readable of somebody: in rows, in the bytes of every file, in copies.
+    """What is still readable of somebody, place by place.
+
+    In rows, in the bytes of every file, in copies.
 
     Looks only, beside a running agent, and prints no text. --clear-free-pages rebuilds the databases instead.
     Exit: 0 nothing found, 1 something is still readable, 3 nothing found but not everything could be searched,
@@ -151,7 +153,9 @@ def _export(
     no_ledger: NoLedgerOption = False,
     output: OutputOption = None,
 ) -> int:
-    """Everything that is held of somebody, as JSON lines: for an access request.
+    """Everything that is held of somebody, as JSON lines.
+
+    For an access request.
 
     With their texts. Looks only, beside a running agent. Exit: 0, or 3 where something could not be read.
     """

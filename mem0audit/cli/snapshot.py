@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mem0audit.operations.verify import Depth
 
 app = typer.Typer(
-    help="Both stores as one dated pair: take, check, restore, keep, compare.",
+    help="Both stores as one dated pair: take, check, restore.",
     rich_markup_mode=None,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},

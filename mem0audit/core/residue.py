@@ -130,15 +130,16 @@ class Residue:
 def goes_on(policy: Policy, standings: Sequence[Standing], now: float) -> dict[str, str | None]:
     """The day (UTC) on which each of these snapshots goes, where a good one is taken every night from now on and the
     policy is kept to; None for one that does not go. `now` is in seconds since 1970."""
-    present = list(standings)
     found: dict[str, str | None] = {one.name: None for one in standings}
-    for night in range(1, NIGHTS + 1):
-        if not any(one.name in found for one in present):
-            break
-        at = now + night * 86_400.0
-        present.append(Standing(f"night {night}", at, "good"))
-        going = {one.snapshot.name for one in decide(policy, present, at) if not one.keep}
-        present = [one for one in present if one.name not in going]
-        day = (datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=at)).strftime("%Y-%m-%d")
-        found.update({name: day for name in going if name in found})
+    for series in {one.series for one in standings}:
+        present = [one for one in standings if one.series == series]
+        for night in range(1, NIGHTS + 1):
+            if not any(one.name in found for one in present):
+                break
+            at = now + night * 86_400.0
+            present.append(Standing(f"night {night}", at, "good", series=series))
+            going = {one.snapshot.name for one in decide(policy, present, at) if not one.keep}
+            present = [one for one in present if one.name not in going]
+            day = (datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=at)).strftime("%Y-%m-%d")
+            found.update({name: day for name in going if name in found})
     return found

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from mem0audit.core import snapshot as snapshot_core
@@ -38,6 +39,7 @@ from mem0audit.stores.embedded import EmbeddedStore
 from mem0audit.stores.exchange import SIDES
 from mem0audit.stores.history import MessageRow, TextRow, read_texts
 from mem0audit.stores.ledger import CannotUse
+from mem0audit.stores.overwrite import copy_folder
 from mem0audit.stores.rawfiles import FreePages, Moved
 from mem0audit.stores.sqlitefiles import secure_delete_here
 
@@ -578,11 +580,12 @@ def _others_of(install: Install, host: Host, who: Whose, ids: Collection[str], n
 
 
 def _places(install: Install) -> tuple[str, ...]:
-    """Every path of both stores, and mem0's own collection beside the log."""
+    """Every path of both stores, mem0's own collection beside the log, and a copy that a rebuilding cut off left."""
     history = install.history.value
     vectors = () if install.vectors is None else (install.vectors.value,)
     telemetry = rawfiles.in_folder(install.mem0_dir.value, "migrations_qdrant")
-    return (history, *(history + side for side in SIDES), *vectors, telemetry)
+    left = str(copy_folder(Path(history)))
+    return (history, *(history + side for side in SIDES), left, *vectors, telemetry)
 
 
 def _search_places(

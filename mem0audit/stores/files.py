@@ -1,4 +1,5 @@
-"""Beside `exchange.py`, which puts restored stores in place, the one module that writes, renames and removes files.
+"""Beside `exchange.py`, which puts restored stores in place, and `overwrite.py`, which rebuilds them, the one module
+that writes, renames and removes files.
 Its steps have names, so that a test can stop at each.
 
 Private scratch folders for databases that can only be read from a copy, files written whole, and snapshots: made

@@ -12,7 +12,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -76,7 +76,9 @@ def empty_texts(path: Path, ids: Collection[str], is_theirs: Callable[[str], boo
     is committed. Raises NotAsMem0Writes, sqlite3.Error, OSError; then nothing was changed.
     """
     wanted = {one.encode("utf-8", "surrogatepass") for one in ids}
-    wanted |= {one.encode("utf-8", "surrogateescape") for one in ids if one.isprintable()}
+    for one in ids:
+        with suppress(UnicodeEncodeError):  # an id that is no UTF-8, as it was read
+            wanted.add(one.encode("utf-8", "surrogateescape"))
     with _opened(path) as connection:
         files.step("redact.begin")
         connection.execute("BEGIN IMMEDIATE")

@@ -96,6 +96,7 @@ class Install:
         yield ["show", self.memory_id, *about, "--format", "json", "--text"]
         yield ["users", *about, "--format", "json"]
         yield ["users", *about]
+        yield ["residue", "--user", "carol", *about, "--format", "json"]
         yield ["log", "--history", str(self.history), "-n", "50"]
         yield ["log", "--config", str(self.config), "--format", "json"]
         yield ["snapshot", "diff", "live", "live", *about, "--text"]

@@ -55,6 +55,7 @@ KINDS = (
     "put-back",
     "residue",
     "residue-clear",
+    "export",
 )
 SECRET = "SECRETCAROL likes \x1b[31m red \ud800"
 
