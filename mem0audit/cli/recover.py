@@ -102,8 +102,9 @@ def _recover(
 ) -> int:
     """Adds memories back that only the log still has.
 
-    Through the agent's own mem0, with your own embedder, and with the agent stopped. An owner comes from the ledger, from snapshots, or from mem0's own chat messages where they
-    prove it; it is never guessed. Nobody who was erased is brought back.
+    Through the agent's own mem0, with your own embedder, and with the agent stopped. An owner comes from the ledger,
+    from snapshots, or from mem0's own chat messages where they prove it; it is never guessed. Nobody who was erased is
+    brought back.
     Exit: 0 done, 1 some wait for an owner, 2 usage, 3 a store could not be read, 4 refused, 5 failed half-way (the same
     command goes on).
     """
