@@ -513,6 +513,11 @@ def residue(
         not_searched.append(
             NotChecked("the bytes of every file", "no text of theirs is known any more to search for")
         )
+    elif needles.left_out:
+        why = "too short to be searched for: their bytes are in any file"
+        not_searched.append(
+            NotChecked(f"{needles.left_out:,} of {len(needles.texts):,} texts of theirs", why)
+        )
     if scope is None:
         why = "they name no memory, only whose they are: --user"
         not_searched.append(NotChecked("messages", why, gap=False))

@@ -81,7 +81,10 @@ def _bytes(found: Residue, screen: Screen) -> list[str]:
     total = sum(one.size_bytes for one in found.files)
     what = f"{plural(len(found.files), 'file')}, {total:,} bytes"
     if not found.texts:
-        return screen.wrap(f"Bytes: {what}, could not be searched: no text of theirs is known any more.")
+        why = (
+            "those that are known are too short" if found.too_short else "no text of theirs is known any more"
+        )
+        return screen.wrap(f"Bytes: {what}, could not be searched: {why}.")
     asked = f"for {plural(found.texts, 'text')}, whole and in pieces of {found.piece} bytes or more"
     dirty = [one for one in found.files if one.remains or one.shared or one.short]
     if not dirty:
@@ -103,13 +106,6 @@ def _bytes(found: Residue, screen: Screen) -> list[str]:
     if any(one.shared for one in dirty):
         lines += screen.wrap(
             "of others: the same bytes stand in what others own; they may be theirs alone.",
-            indent=1,
-            hanging=3,
-        )
-    if found.too_short:
-        lines += screen.wrap(
-            f"{plural(found.too_short, 'text')} of fewer than 4 bytes would be found anywhere, and cannot be searched "
-            "for.",
             indent=1,
             hanging=3,
         )

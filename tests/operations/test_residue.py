@@ -21,6 +21,8 @@ from mem0audit.install.host import this_host
 from mem0audit.operations.audit import audit
 from mem0audit.operations.residue import residue
 from mem0audit.operations.restore import apply_restore, plan_restore
+from mem0audit.report.residue import residue_text
+from mem0audit.report.screen import Screen
 from tests.builders import MemoryBuilder, RawHistory
 from tests.operations.test_read_only import tree
 from tests.operations.test_restore import undisturbed
@@ -134,6 +136,19 @@ def test_before_the_deletion_everything_is_counted(made: World, tmp_path: Path) 
     assert found.remains
     assert found.fed_back == 2
     assert found.ids == 15
+
+
+def test_a_text_too_short_to_be_searched_for_leaves_the_report_open(store: Install) -> None:
+    """Emptied in its row, it may still stand in any file: nobody can say that it does not."""
+    for texts, why in (
+        (("yo",), "1 of 1 texts"),
+        (("yo", "no such text in any of the files"), "1 of 2 texts"),
+    ):
+        found = store.look(scope=Scope("zed"), texts=texts, ledger=False)
+        assert not found.remains
+        assert found.texts == len(texts) - 1
+        assert any(one.gap and one.what.startswith(why) for one in found.not_searched)
+        assert "too short" in residue_text(found, Screen())
 
 
 def test_after_the_deletion(store: Install) -> None:
