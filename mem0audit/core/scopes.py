@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mem0audit.core.errors import UsageProblem
-from mem0audit.core.points import OWNER_KEYS, Owner, shown_owner
+from mem0audit.core.points import OWNER_KEYS, Owner, owner_id, shown_owner
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,7 @@ class Scope:
 def _matches(stored: Any, wanted: str) -> bool:
     if isinstance(stored, (list, tuple)):
         return any(_matches(one, wanted) for one in stored)
-    if isinstance(stored, bool) or not isinstance(stored, (str, int)):
-        return False
-    if isinstance(stored, int) and stored.bit_length() > 128:
-        return False
-    return str(stored).strip() == wanted.strip()
+    return owner_id(stored) == wanted.strip()
 
 
 def _escaped(value: str) -> str:
