@@ -55,7 +55,7 @@ from mem0audit.operations.look import ENTITIES_SUFFIX, Progress, no_collector, n
 from mem0audit.operations.mem0door import Door, find_door, inside, open_door, refuse_and_remember
 from mem0audit.operations.seal import explain
 from mem0audit.operations.targets import refuse_in_use
-from mem0audit.stores import files
+from mem0audit.stores import files, snapshots
 from mem0audit.stores.embedded import EmbeddedStore
 from mem0audit.stores.history import read_history_file, read_rows
 from mem0audit.stores.ledger import CannotUse, Ledger
@@ -224,14 +224,19 @@ def _same(
 ) -> tuple[Scope | None, tuple[PointId, ...]]:
     """What the deletion that was cut off was of. Raises Refused where another one is asked for."""
     asked = scope is not None or bool(wanted)
-    if asked and (scope != intent.scope or (scope is None and set(wanted) - set(intent.ids))):
-        begun = intent.scope.shown if intent.scope is not None else f"{len(intent.ids):,} memories"
+    named = {*map(str, intent.ids), *intent.ever}  # also those that were not in the store any more
+    if asked and (scope != intent.scope or (scope is None and set(map(str, wanted)) - named)):
+        begun = intent.scope.shown if intent.scope is not None else _memories(len(named))
         words = " ".join(map(shell_word, intent.scope.words)) if intent.scope is not None else ""
         raise Refused(
             f"a deletion of {begun}, begun {shown(intent.at)}, was cut off here: it is finished first",
             f"mem0audit delete {words}".rstrip(),
         )
     return intent.scope, tuple(wanted) if intent.scope is None else ()
+
+
+def _memories(count: int) -> str:
+    return "1 memory" if count == 1 else f"{count:,} memories"
 
 
 # --- Reading ---------------------------------------------------------------------------------------
@@ -578,7 +583,8 @@ def _look_after(plan: ErasePlan, door: Door, intent: Intent, say: Progress, *, i
         scope=intent.scope,
         at=intent.at,
         salt=intent.salt,
-        ids=tuple(sorted(ids)),
+        # of single memories those too that were named and had gone before: their rows are looked for, and on record
+        ids=tuple(sorted({*ids, *(intent.ever if intent.scope is None else ())})),
         memories=len(ids),
         entities=len(deleted),
         links=sum(links for one, links in intent.entities.items() if one in entities),
@@ -702,6 +708,8 @@ def receipt_of(done: Erased) -> dict[str, Any]:
 
 
 def _write_receipt(path: Path, done: Erased) -> None:
+    if not (done.memories or done.entities or done.links) and _is_receipt_of(path, done):
+        return  # of the run that did it: this one found nothing left to remove
     document = {"schema": 1, "kind": "erasure-receipt", **receipt_of(done)}
     try:
         files.write_file(path, json.dumps(document, indent=2, ensure_ascii=True).encode("ascii") + b"\n")
@@ -709,3 +717,18 @@ def _write_receipt(path: Path, done: Erased) -> None:
         raise Failed(
             f"all is deleted, but {path}: {(error.strerror or 'cannot be written').lower()}", _AGAIN
         ) from None
+
+
+def _is_receipt_of(path: Path, done: Erased) -> bool:
+    """Whether a receipt of the same scope, or of the same memories, lies there."""
+    try:
+        there = json.loads(snapshots.small_file(path))
+        of = replace(done, salt=str(there["salt"]))
+        wanted = receipt_of(of)
+        return bool(
+            there["kind"] == "erasure-receipt"
+            and there["scope"] == wanted["scope"]
+            and set(wanted["ids"]) <= set(there["ids"])
+        )
+    except (OSError, ValueError, TypeError, KeyError):
+        return False
