@@ -168,10 +168,16 @@ def _not_searched(found: Residue, screen: Screen) -> list[str]:
 
 
 def _clears(found: Residue, screen: Screen) -> list[str]:
-    lines = []
-    if any(one.free for one in found.files):
-        lines.append("Freed pages, the agent stopped:   " + screen.command("residue", "--clear-free-pages"))
-    return lines
+    """The command, where something lies in freed pages, or beside the rows of a file that has none of theirs."""
+    held = [one.path for one in found.rows if one.count or one.count is None]
+
+    def is_free(one: FileSearch) -> bool:
+        in_rows = any(one.path == path or one.path.startswith(f"{path}/") for path in held)
+        return bool(one.free or (one.free_pages is not None and not in_rows and (one.whole or one.pieces)))
+
+    if not any(map(is_free, found.files)):
+        return []
+    return ["Freed space, the agent stopped:   " + screen.command("residue", "--clear-free-pages")]
 
 
 def clear_plan_text(plan: ClearPlan, screen: Screen) -> str:

@@ -23,7 +23,7 @@ from mem0audit.operations.residue import residue
 from mem0audit.operations.restore import apply_restore, plan_restore
 from mem0audit.report.residue import residue_text
 from mem0audit.report.screen import Screen
-from tests.builders import MemoryBuilder, RawHistory
+from tests.builders import MemoryBuilder, RawHistory, RawPoints
 from tests.operations.test_read_only import tree
 from tests.operations.test_restore import undisturbed
 from tests.operations.test_snapshot import installed, take
@@ -149,6 +149,24 @@ def test_a_text_too_short_to_be_searched_for_leaves_the_report_open(store: Insta
         assert found.texts == len(texts) - 1
         assert any(one.gap and one.what.startswith(why) for one in found.not_searched)
         assert "too short" in residue_text(found, Screen())
+
+
+def test_what_lies_between_the_rows_of_a_page_can_be_cleared_too(made: World, tmp_path: Path) -> None:
+    """A row that was deleted alone leaves no freed page."""
+    install = Install(made, tmp_path)
+    install.be("before")
+    audit(installed(install), this_host())
+    one = install.ids[3]
+    key = next(key for _, key, blob in RawPoints(install.vectors).rows() if one.encode() in blob)
+    with closing(sqlite3.connect(install.points)) as connection, connection:
+        connection.execute("PRAGMA secure_delete = OFF")
+        connection.execute("DELETE FROM points WHERE id = ?", (key,))
+    found = install.look(scope=None, memory_ids=[one])
+    seen = of(found, install.points)
+    assert seen.whole and not seen.free
+    assert "--clear-free-pages" in residue_text(found, Screen())
+    # where rows of theirs are, nothing shows that there is more
+    assert "--clear-free-pages" not in residue_text(install.look(), Screen())
 
 
 def test_after_the_deletion(store: Install) -> None:
