@@ -13,7 +13,7 @@ import pytest
 
 from mem0audit.core.erase import Erased, ErasePlan
 from mem0audit.core.erasures import is_covered
-from mem0audit.core.errors import CouldNotRead, Refused, UsageProblem
+from mem0audit.core.errors import CouldNotRead, Failed, Refused, UsageProblem
 from mem0audit.core.model import Install, Origin
 from mem0audit.core.scopes import Scope
 from mem0audit.install.host import this_host
@@ -245,3 +245,14 @@ def test_single_memories_again_and_after_a_kill(store: StoreCopy, tmp_path: Path
     assert (done.memories, done.resumed, set(done.ids)) == (1, True, {one, two})
     said = check(receipt.read_text(), "erasure-receipt")
     assert (said["removed"]["memories"], len(said["ids"])) == (1, 2)
+
+
+def test_what_an_agent_adds_between_the_look_and_the_deletion(store: StoreCopy) -> None:
+    """It is not called one that mem0 could not delete; and the same command takes it too."""
+    plan = plan_of(store)
+    RawPoints(store.vectors).put("11111111-1111-1111-1111-111111111111", {"data": "new", "user_id": "carol"})
+    with pytest.raises(Failed, match="1 memory of it came after it was looked at") as said:
+        apply_erase(plan, this_host())
+    assert said.value.hint == "the same command finishes it"
+    again = plan_of(store)
+    assert again.resumed is not None and len(again.ids) == 1
