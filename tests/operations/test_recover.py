@@ -166,6 +166,11 @@ def test_every_live_memory_is_back_once_and_found(tmp_path: Path, store: Store, 
         "D303",
         "C601",
     }
+    # the ledger of that run is lost: none of them is added once more, for somebody else least of all
+    for wanted in (Wanted(), Wanted(assign_user="mallory")):
+        forgotten = store.plan(wanted, ledger=False)
+        assert forgotten.memories == forgotten.unknown == ()
+        assert [one.why for one in forgotten.left_out] == ["there"] * 10
     # killed after mem0 added one and before it was recorded: its text is there for its owner, and is not added again
     with closing(sqlite3.connect(next(Path(os.environ["XDG_STATE_HOME"]).rglob("*.sqlite")))) as book:
         book.execute("UPDATE recovered SET new_id = NULL WHERE old_id = ?", (store.id_of("Carol knows it"),))
