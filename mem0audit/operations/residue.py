@@ -154,6 +154,8 @@ def collections_of(
     layout = store.layout()
     if layout.problem is not None:
         return [], [], [NotChecked(store.folder, layout.problem.detail)]
+    if not layout.exists:
+        return [], [], [NotChecked(store.folder, "does not exist")]
     names = {info.name for info in layout.collections}
     memories: list[CollectionInfo] = []
     entities: list[CollectionInfo] = []

@@ -19,6 +19,7 @@ from mem0audit.core.scopes import Scope
 from mem0audit.install.config import Settings
 from mem0audit.install.host import this_host
 from mem0audit.operations.audit import audit
+from mem0audit.operations.export import export
 from mem0audit.operations.residue import residue
 from mem0audit.operations.restore import apply_restore, plan_restore
 from mem0audit.report.residue import residue_text
@@ -167,6 +168,15 @@ def test_what_lies_between_the_rows_of_a_page_can_be_cleared_too(made: World, tm
     assert "--clear-free-pages" in residue_text(found, Screen())
     # where rows of theirs are, nothing shows that there is more
     assert "--clear-free-pages" not in residue_text(install.look(), Screen())
+
+
+def test_a_store_that_is_not_there_is_named(store: Install) -> None:
+    """A path that was mistyped is no store without anything of theirs."""
+    shutil.rmtree(store.vectors)
+    found = store.look()
+    assert any(one.gap and one.what == str(store.vectors) for one in found.not_searched)
+    exported = export(installed(store), this_host(), CAROL)
+    assert any(one.gap and one.what == str(store.vectors) for one in exported.not_read)
 
 
 def test_after_the_deletion(store: Install) -> None:
