@@ -1,9 +1,9 @@
 """Finds many texts, and pieces of them, in bytes: in one pass, whatever their number.
 
 Every 8 bytes of the data, taken at multiples of 8, are looked up in one table of what the texts hold (a set operation
-of Python's own: 150 MB a second for ten texts, 50 for a thousand); only where one is found, the bytes around it are compared. So that this misses
-nothing, the table has all 8 bytes that begin at the first eight places of a text or of a fragment of it: wherever it
-lies in the data, one of them is at a multiple of 8.
+of Python's own: 150 MB a second for ten texts, 50 for a thousand); only where one is found, the bytes around it are
+compared. So that this misses nothing, the table has all 8 bytes that begin at the first eight places of a text or of a
+fragment of it: wherever it lies in the data, one of them is at a multiple of 8.
 
 A fragment is 24 bytes of a text from place 0, 8, 16 and so on (from fewer places where the texts are many): of a piece
 of 31 bytes at least one is whole.
