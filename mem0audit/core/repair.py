@@ -206,18 +206,20 @@ class _Making:
             return None
         return point_id, self.home.read.rows[point_id]
 
+    def _was_erased(self, found: Finding) -> bool:
+        """Whether an erasure is on record of it: then it is left, for a snapshot would keep it."""
+        if found.memory_id not in self.erased:
+            return False
+        way = f"mem0audit delete --memory {found.memory_id}"
+        self._leave(found, f"it was erased for its owner, and no snapshot may keep it: {way}")
+        return True
+
     def _delete_again(self) -> None:
         for found in self._asked("D301"):
             there = self._point(found)
             if there is None:
                 continue
-            if str(there[0]) in self.erased:
-                # a snapshot would keep what was erased
-                self._leave(
-                    found,
-                    "it was erased for its owner, and no snapshot may keep it: "
-                    f"mem0audit delete --memory {there[0]}",
-                )
+            if self._was_erased(found):
                 continue
             row, deleted = found.evidence.get("log row"), found.evidence.get("deleted")
             self._add(found.code, "delete", there, f"deleted {_when(deleted)} (row {row:,})")
@@ -285,7 +287,7 @@ class _Making:
     def _expired(self) -> None:
         for found in self._asked("T701"):
             there = self._point(found)
-            if there is not None:
+            if there is not None and not self._was_erased(found):
                 self._add("T701", "delete", there, f"expired {found.evidence.get('expired')}")
 
     def _stale(self) -> None:

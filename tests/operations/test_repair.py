@@ -269,8 +269,9 @@ def test_what_was_erased_is_for_delete(store: Store) -> None:
     with ledgers.opened(store.install, store.host, make=True) as book:
         assert isinstance(book, Ledger)
         book.add_erasure(make_erasure(1.0, "0" * 32, None, [store.ids["back"]]))
-    plan = store.plan(Wanted(frozenset({"D301"})))
-    assert plan.todo.steps == ()
+    RawPoints(store.vectors).edit(store.ids["back"], lambda p: p.update(expiration_date="2020-01-01"))
+    plan = store.plan(Wanted(frozenset({"D301"}), frozenset({store.ids["back"]})))
+    assert plan.todo.steps == () and [one.code for one in plan.todo.left] == ["D301", "T701"]
     assert f"mem0audit delete --memory {store.ids['back']}" in plan.todo.left[0].why
 
 

@@ -81,8 +81,8 @@ RULES = (
         looks_like="More entities with the same user, agent and run than that.",
         to_do="\n".join(
             (
-                "After deletions of this owner, look for what was left and remove it as in E501:",
-                commands("mem0audit audit --select E501,E502"),
+                "After deletions of this owner, have what was left cleared:",
+                commands("mem0audit repair E501 E502 --dry-run"),
             )
         ),
         threshold="More than 10,000 entities of one owner.",
