@@ -87,7 +87,7 @@ class RepairPlan:
 
     `blocked` is why it cannot be done now, with a hint; `folder` the one for the snapshot that is taken first, None
     where none is named. `unknown` are ids that were asked for and of which nothing is found; `others` are findings
-    that are repaired in no way here, by their rule.
+    that are repaired in no way here, by their rule. `events` say what probably brought these findings about.
     """
 
     install: Install
@@ -103,6 +103,7 @@ class RepairPlan:
     unseen: str | None = None
     unknown: tuple[str, ...] = ()
     others: Mapping[str, int] = field(default_factory=dict)
+    events: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from typing import Any
 
 from mem0audit.core.erasures import is_covered
 from mem0audit.core.errors import CouldNotRead, Failed, Mem0auditError, Refused
+from mem0audit.core.incident import incidents
 from mem0audit.core.model import (
     CollectionInfo,
     Finding,
@@ -125,6 +126,15 @@ def plan_repair(
         unseen=unseen,
         unknown=tuple(sorted(wanted.ids - {i for i in seen if i is not None})),
         others=others,
+        events=_events(reading, todo),
+    )
+
+
+def _events(reading: Reading, todo: Steps) -> tuple[str, ...]:
+    """What stands behind what would be repaired: vectors that somebody put back are no accident, perhaps."""
+    codes = {step.code for step in todo.steps}
+    return tuple(
+        f"{one.name} ({one.certainty.label})" for one in incidents(reading) if codes.intersection(one.codes)
     )
 
 

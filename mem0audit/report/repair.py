@@ -56,6 +56,10 @@ def repair_plan_text(
     if not plan.todo.steps:
         lines += [_nothing(plan)]
         return "\n".join(lines) + "\n"
+    for one in plan.events:
+        lines += screen.wrap(f"See first what happened: {one}.", hanging=2)
+    if plan.events:
+        lines += [f"   {screen.command('audit')}"]
     if plan.mem0 is not None:
         found = "mem0audit's own" if plan.own else f"{plan.interpreter}, {plan.how_found}"
         lines += screen.wrap(f"Through mem0 {plan.mem0} ({found}).", hanging=2)
@@ -242,6 +246,7 @@ def _plan(plan: RepairPlan) -> dict[str, Any]:
             for one, links in plan.todo.unlink.items()
         ],
         "undecided": [{"code": one.code, "id": one.id, "why": one.why} for one in plan.todo.left],
+        "events": list(plan.events),
         "others": dict(sorted(plan.others.items())),
         "unknown": list(plan.unknown),
         "snapshot_folder": plan.folder,

@@ -22,6 +22,8 @@ from mem0audit.operations import ledger as ledgers
 from mem0audit.operations import repair as operation
 from mem0audit.operations.audit import audit
 from mem0audit.operations.repair import apply_repair, plan_repair
+from mem0audit.report.repair import repair_plan_text
+from mem0audit.report.screen import Screen
 from mem0audit.stores.embedded import EmbeddedStore
 from mem0audit.stores.ledger import Ledger
 from tests.builders import MemoryBuilder, RawHistory, RawPoints
@@ -262,6 +264,24 @@ def test_refused(store: Store) -> None:
     (store.folder / "mem0_dir" / "history.db").unlink()
     with pytest.raises(CouldNotRead, match="the log could not be read whole"):
         store.plan()
+
+
+def test_what_happened_is_said_first(store: Store) -> None:
+    """Who put an older copy of the vectors back, say, may have wanted what is in it."""
+    raw = RawPoints(store.vectors)
+    back = [raw.row_of(store.ids[one]) for one in ("other", "linked copy")]
+    with MemoryBuilder(store.folder) as agent:
+        for one in ("other", "linked copy"):
+            agent.delete(store.ids[one])
+    for row in back:
+        raw.put_row(*row)
+    plan = store.plan(Wanted(frozenset({"D301"})))
+    assert {step.id for step in plan.todo.steps} == {
+        store.ids[one] for one in ("back", "other", "linked copy")
+    }
+    assert [event[:45] for event in plan.events] == ["a bulk deletion did not reach the disk of 202"]
+    assert "See first what happened: a bulk deletion" in repair_plan_text(plan, Screen())
+    assert store.plan(Wanted(frozenset({"T701"}))).events == ()
 
 
 def test_what_was_erased_is_for_delete(store: Store) -> None:
