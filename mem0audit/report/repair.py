@@ -43,7 +43,7 @@ def repair_plan_text(
 ) -> str:
     """What a repair would do, rule by rule; with `to_do_it` the command that does it, with `flags`."""
     lines: list[str] = []
-    for code in (*REPAIRED, *EXPLAINED):
+    for code in sorted((*REPAIRED, *EXPLAINED), key=lambda code: -CATALOGUE[code].severity):
         lines += _rule(code, plan, screen)
     lines += _entities(plan, screen)
     if plan.others:
