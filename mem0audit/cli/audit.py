@@ -132,12 +132,15 @@ def _audit(
         return _audit_snapshot(
             snapshot, named, host, wanted, unwanted, format_, output, limit, quiet=quiet, verbose=verbose
         )
+    from mem0audit.cli.overdue import clear_overdue
     from mem0audit.operations.audit import audit
     from mem0audit.operations.interrupted import interrupted
     from mem0audit.operations.known import known_snapshots
 
     with progress(quiet=quiet) as tell:
         known = known_snapshots(install, host, settings, ledger=not no_ledger)
+        if not no_ledger:
+            known = clear_overdue(known)
         report = audit(
             install,
             host,

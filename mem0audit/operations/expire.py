@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from mem0audit.core.erasures import Erasure
-from mem0audit.core.errors import CouldNotRead, Failed, UsageProblem
+from mem0audit.core.errors import CouldNotRead, Failed, Mem0auditError, UsageProblem
+from mem0audit.core.model import Snapshots
 from mem0audit.core.retention import Decision, Policy, Standing, State, decide
 from mem0audit.core.snapshot import Listed
 from mem0audit.core.times import instant
@@ -108,7 +109,8 @@ def _standing(one: Listed, erasures: Sequence[Erasure]) -> Standing:
     changes, lost = manifest.counts.get("changes") or 0, manifest.findings.get("D302", 0)
     since = [erasure for erasure in erasures if erasure.at >= manifest.taken_at]
     erased = erased_in(Path(one.path), since) if since and state == "good" else 0
-    return Standing(one.name, taken_at, state, why, kept, series, changes, lost, erased)
+    until = manifest.short_lived_until
+    return Standing(one.name, taken_at, state, why, kept, series, changes, lost, erased, until)
 
 
 def _missing(path: str) -> str | None:
@@ -152,6 +154,28 @@ def expire(plan: ExpirePlan, progress: Progress | None = None) -> Expired:
     except OSError as error:
         _failed(error, folder, removed)
     return Expired(again, tuple(removed), cleared, tuple(sorted(wanted - set(removed))))
+
+
+def remove_overdue(known: Snapshots) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Removes the short-lived ones of these snapshots whose time is over; the paths of those that went, and why the
+    others did not. Raises nothing."""
+    gone: list[str] = []
+    problems: list[str] = []
+    for one in known.snapshots:
+        if one.until is None or one.until > known.seen_at:
+            continue
+        path = Path(one.path)
+        try:
+            with files.snapshot_folder(path.parent):
+                files.remove_snapshot(path)
+                forget(path.parent, [path.name])
+        except Mem0auditError as problem:
+            problems.append(problem.message)
+        except OSError as error:
+            problems.append(f"{path}: {(error.strerror or 'failed').lower()}")
+        else:
+            gone.append(one.path)
+    return tuple(gone), tuple(problems)
 
 
 def _went(removed: list[str]) -> str:
