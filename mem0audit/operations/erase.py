@@ -170,6 +170,8 @@ def plan_erase(
     if intent is not None and snapshot is not None:
         snapshot = None
         warnings.append("No snapshot is taken: it would hold the half that the run that was cut off left.")
+    elif snapshot is not None:
+        plan_create(here, host, snapshot.folder)  # what would keep it from being taken is said now
     missing = [str(one) for one in wanted if one not in memories.mine]
     if missing and intent is None:
         warnings.append(
@@ -320,9 +322,10 @@ def _same(
     if asked and (scope != intent.scope or (scope is None and set(wanted) - set(intent.ids))):
         begun = intent.scope.shown if intent.scope is not None else f"{len(intent.ids):,} memories"
         words = " ".join(map(shell_word, intent.scope.words)) if intent.scope is not None else ""
+        redact = "--redact" if intent.redact else ""
         raise Refused(
             f"a deletion of {begun}, begun {shown(intent.at)}, was cut off here: it is finished first",
-            f"mem0audit delete {words}".rstrip(),
+            " ".join(filter(None, ("mem0audit delete", words, redact))),
         )
     return intent.scope, tuple(wanted) if intent.scope is None else ()
 
@@ -674,7 +677,7 @@ def _emptied(
     except Mem0auditError as problem:
         raise Failed(
             f"the memories are deleted, and texts of theirs not all emptied: {problem.message}",
-            "\n".join(filter(None, (problem.hint, _AGAIN))),
+            "\n".join(filter(None, (problem.hint, f"{_AGAIN}; without --redact it ends, and leaves them"))),
         ) from None
     files_rebuilt = len(done.cleared.databases)
     rows = done.history + done.stranded

@@ -7,21 +7,23 @@ import json
 import os
 import pickle
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mem0audit.core.erase import ErasePlan
+from mem0audit.core.erase import ErasePlan, ShortLived
 from mem0audit.core.erasures import is_covered
-from mem0audit.core.errors import CouldNotRead, Refused, UsageProblem
+from mem0audit.core.errors import CouldNotRead, Failed, Refused, UsageProblem
 from mem0audit.core.model import Install, Origin
 from mem0audit.core.scopes import Scope
 from mem0audit.install.host import this_host
 from mem0audit.operations.audit import audit
 from mem0audit.operations.erase import apply_erase, plan_erase
 from mem0audit.operations.erasures import erasures_on_record
+from mem0audit.operations.mem0door import find_door
 from mem0audit.operations.snapshot import create, plan_create
 from tests.builders import RawHistory, RawPoints, StoreCopy, copy_store
 from tests.operations.test_restore import in_child
@@ -88,8 +90,8 @@ def bytes_of(store: StoreCopy, *words: str) -> list[str]:
 
 
 def test_redacted_through_kills(store: StoreCopy, tmp_path: Path) -> None:
-    """Killed before the texts are emptied, and after that is written: the receipt counts all runs, and says what
-    nobody can search for any more."""
+    """Stopped by an agent that starts before the texts are emptied, and killed after that is written: the receipt
+    counts all runs, and says what nobody can search for any more."""
     host = this_host()
     carols = of_carol(store)
     log = rows(store)
@@ -102,15 +104,38 @@ def test_redacted_through_kills(store: StoreCopy, tmp_path: Path) -> None:
     assert planned is not None
     assert (planned.history, planned.messages) == (17, 2)
 
-    def killed(phase: str) -> None:
-        plan = plan_of(store, redact=True)
-        assert in_child(lambda: apply_erase(plan, host, progress=Killed(phase)) and 0) == 9
+    class Starts:
+        """An agent that is started before the texts are emptied."""
 
-    killed("emptying texts")
+        running: subprocess.Popen[bytes] | None = None
+
+        def __call__(self, phase: str, _done: int | None, _total: int | None) -> None:
+            if phase == "sealing" and self.running is None:
+                code = "import sys, time; f = open(sys.argv[1]); print(flush=True); time.sleep(60)"
+                words = [sys.executable, "-c", code, str(store.history)]
+                self.running = subprocess.Popen(words, stdout=subprocess.PIPE)
+                assert self.running.stdout is not None
+                self.running.stdout.readline()
+
+    agent = Starts()
+    with pytest.raises(
+        Failed, match="the memories are deleted, and texts of theirs not all emptied"
+    ) as failed:
+        apply_erase(plan_of(store, redact=True), host, progress=agent)
+    assert agent.running is not None
+    agent.running.kill()
+    agent.running.communicate()
+    assert "the same command finishes it; without --redact it ends" in (failed.value.hint or "")
     assert not of_carol(store) and bytes_of(store, *told)
     without = plan_of(store)
     assert without.redact is None and "--redact" in without.warnings[-1]
-    killed("rebuilding the files")
+    with pytest.raises(Refused, match="finished with the agent stopped"):
+        plan_of(store, door=find_door(install_of(store), host))
+    with pytest.raises(Refused) as refused:
+        plan_of(store, Scope("bob"))
+    assert refused.value.hint == "mem0audit delete --user carol --redact"
+    plan = plan_of(store, redact=True)
+    assert in_child(lambda: apply_erase(plan, host, progress=Killed("rebuilding the files")) and 0) == 9
     assert [r["new_memory"] for r in rows(store) if r["memory_id"] in carols and r["new_memory"]] == []
 
     plan = plan_of(store, None)  # as it was begun
@@ -147,6 +172,8 @@ def test_redacted_through_kills(store: StoreCopy, tmp_path: Path) -> None:
 
 def test_what_cannot_be_redacted_is_refused_before_anything_is_deleted(store: StoreCopy) -> None:
     before = blobs(store)
+    with pytest.raises(Refused, match="lies inside the vector store"):
+        plan_of(store, snapshot=ShortLived(str(store.vectors / "snapshots"), 3600.0))
     log = RawHistory(store.history)
     log.run("CREATE TRIGGER t AFTER UPDATE ON history BEGIN SELECT 1; END")
     with pytest.raises(Refused, match="triggers"):
