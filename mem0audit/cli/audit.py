@@ -138,9 +138,9 @@ def _audit(
     from mem0audit.operations.known import known_snapshots
 
     with progress(quiet=quiet) as tell:
-        known = known_snapshots(install, host, settings, ledger=not no_ledger)
         if not no_ledger:
-            known = clear_overdue(known)
+            clear_overdue(install, host, settings)
+        known = known_snapshots(install, host, settings, ledger=not no_ledger)
         report = audit(
             install,
             host,

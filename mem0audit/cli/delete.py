@@ -101,9 +101,9 @@ def _delete(
     settings = load_settings(host)
     snapshot = None if seconds is None else _short_lived(seconds, host)
     if not dry_run:
-        from mem0audit.cli.overdue import clear_overdue_of
+        from mem0audit.cli.overdue import clear_overdue
 
-        clear_overdue_of(install, host, settings)
+        clear_overdue(install, host, settings)
     as_json = format_ is Format.JSON
     with progress() as tell:
         plan = plan_erase(

@@ -95,9 +95,9 @@ def _residue(
 
     settings = load_settings(host)
     if not no_ledger:
-        from mem0audit.cli.overdue import clear_overdue_of
+        from mem0audit.cli.overdue import clear_overdue
 
-        clear_overdue_of(install, host, settings)
+        clear_overdue(install, host, settings)
     with progress() as tell:
         found = residue(
             install, host, scope=scope, memory_ids=tuple(memory or ()),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 from mem0audit.core.erasures import Erasure
 from mem0audit.core.errors import CouldNotRead, Failed, Mem0auditError, UsageProblem
-from mem0audit.core.model import Snapshots
 from mem0audit.core.retention import Decision, Policy, Standing, State, decide
 from mem0audit.core.snapshot import Listed
 from mem0audit.core.times import instant
@@ -156,26 +157,41 @@ def expire(plan: ExpirePlan, progress: Progress | None = None) -> Expired:
     return Expired(again, tuple(removed), cleared, tuple(sorted(wanted - set(removed))))
 
 
-def remove_overdue(known: Snapshots) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Removes the short-lived ones of these snapshots whose time is over; the paths of those that went, and why the
-    others did not. Raises nothing."""
-    gone: list[str] = []
-    problems: list[str] = []
-    for one in known.snapshots:
-        if one.until is None or one.until > known.seen_at:
-            continue
-        path = Path(one.path)
-        try:
-            with files.snapshot_folder(path.parent):
-                files.remove_snapshot(path)
-                forget(path.parent, [path.name])
-        except Mem0auditError as problem:
-            problems.append(problem.message)
-        except OSError as error:
-            problems.append(f"{path}: {(error.strerror or 'failed').lower()}")
-        else:
-            gone.append(one.path)
-    return tuple(gone), tuple(problems)
+def overdue(folders: Sequence[str], now: float) -> tuple[str, ...]:
+    """The short-lived snapshots in these folders whose time is over; a folder that is not there, or cannot be read,
+    has none. Reads their manifests alone."""
+    found = []
+    for folder in dict.fromkeys(map(os.path.realpath, folders)):
+        with suppress(Mem0auditError, OSError):
+            found += [
+                one.path
+                for one in list_snapshots(folder)
+                if one.manifest is not None
+                and one.manifest.name == one.name
+                and (until := one.manifest.short_lived_until) is not None
+                and until <= now
+            ]
+    return tuple(found)
+
+
+def remove_overdue(paths: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Removes these short-lived snapshots; the paths of those that went, and why the others did not. Raises nothing."""
+    said = {path: _removed(Path(path)) for path in paths}
+    gone = tuple(path for path, problem in said.items() if problem is None)
+    return gone, tuple(problem for problem in said.values() if problem is not None)
+
+
+def _removed(path: Path) -> str | None:
+    """Removes a snapshot; why that failed, None where it did not."""
+    try:
+        with files.snapshot_folder(path.parent):
+            files.remove_snapshot(path)
+            forget(path.parent, [path.name])
+    except Mem0auditError as problem:
+        return problem.message
+    except OSError as error:
+        return f"{path}: {(error.strerror or 'failed').lower()}"
+    return None
 
 
 def _went(removed: list[str]) -> str:

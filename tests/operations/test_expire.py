@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from mem0audit.core.marks import MARKS
 from mem0audit.core.model import SeenSnapshot, Snapshots
 from mem0audit.core.retention import BEFORE_LOSS, THE_LAST, Policy
 from mem0audit.core.times import instant
-from mem0audit.operations.expire import Expired, expire, plan_expire, remove_overdue
+from mem0audit.operations.expire import Expired, expire, overdue, plan_expire, remove_overdue
 from mem0audit.operations.marks import keep, read_marks, verify_and_record
 from mem0audit.operations.verify import list_snapshots, verify
 from mem0audit.stores import files
@@ -486,16 +485,16 @@ def test_the_next_command_removes_a_short_lived_one(tmp_path: Path, original: Pa
     dated(original, folder, over, until="2026-11-30 00:00:00Z")
     dated(original, folder, not_yet, until="2026-11-30 06:00:00Z")
     dated(original, folder, lasting)
-    seen = tuple(
-        SeenSnapshot(one.name, one.path, 1.0, until=one.manifest.short_lived_until)
-        for one in list_snapshots(str(folder))
-        if one.manifest is not None
-    )
-    known = Snapshots((str(folder),), seen, (), 1.0, NOW)
-    assert known.newest_good is not None and known.newest_good.name == lasting
-    assert remove_overdue(known) == ((str(folder / over),), ())
+    folders = [str(folder), str(tmp_path / "none")]
+    assert overdue(folders, NOW) == (str(folder / over),)
+    assert remove_overdue(overdue(folders, NOW)) == ((str(folder / over),), ())
     assert names(folder) == [lasting, not_yet]
+    later = overdue(folders, NOW + 86_400)
+    assert later == (str(folder / not_yet),)
     with files.snapshot_folder(folder):
-        gone, problems = remove_overdue(replace(known, seen_at=NOW + 86_400))
-    assert (gone, len(problems)) == ((), 2)  # somebody works there: the one that went, and the other one
+        gone, problems = remove_overdue(later)
+    assert (gone, len(problems)) == ((), 1)  # somebody works there
     assert names(folder) == [lasting, not_yet]
+    seen = [SeenSnapshot(name, name, 1.0, until=until) for name, until in (("a", None), ("b", NOW))]
+    known = Snapshots((), tuple(seen), (), 1.0, NOW)
+    assert known.newest_good == known.before_loss(1) == seen[0]  # it is no way back
