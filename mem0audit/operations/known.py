@@ -85,6 +85,7 @@ def _seen(path: Path, install: Install, erasures: Sequence[Erasure]) -> SeenSnap
         erased=erased_in(path, later) if later and not problems else 0,
         changes=manifest.counts.get("changes"),
         lost=manifest.findings.get("D302", 0),
+        until=manifest.short_lived_until,
     )
 
 

@@ -16,11 +16,20 @@ from typing import Any
 
 from mem0audit.core import snapshot as snapshot_core
 from mem0audit.core.errors import Mem0auditError, UsageProblem
-from mem0audit.core.model import CollectionInfo, FileProblem, Install, NotChecked, PointId, VectorFacts
+from mem0audit.core.model import (
+    CollectionInfo,
+    FileProblem,
+    Install,
+    NotChecked,
+    PointId,
+    SeenSnapshot,
+    VectorFacts,
+)
 from mem0audit.core.needles import Hits, Needles
 from mem0audit.core.residue import LAST_MESSAGES, Copy, FileSearch, Residue, Rows, goes_on
 from mem0audit.core.restore import Interrupted
 from mem0audit.core.scopes import Scope
+from mem0audit.core.times import shown
 from mem0audit.install.candidates import find_candidates
 from mem0audit.install.config import Settings
 from mem0audit.install.host import Host
@@ -635,9 +644,7 @@ def _copies(
         folder = rawfiles.in_folder(one.path, snapshot_core.VECTORS)
         memories, rows = _read_copy(folder, history, who, texts, not_searched)
         kind = "snapshot" if one.pair else "imported backup"
-        found.append(
-            _CopySeen(kind, one.path, (one.path,), memories, rows, until.get(one.path, _NO_SCHEDULE))
-        )
+        found.append(_CopySeen(kind, one.path, (one.path,), memories, rows, _goes(one, until)))
     found += [
         _CopySeen("unfinished snapshot", path, (path,), None, None, "until the next snapshot create")
         for path in known.unfinished
@@ -657,6 +664,12 @@ def _copies(
         if rawfiles.exists(path):
             found.append(_CopySeen("export", path, (path,), None, None, "until you remove it"))
     return found, texts
+
+
+def _goes(one: SeenSnapshot, until: Mapping[str, str]) -> str:
+    if one.until is not None:
+        return f"short-lived: the first command after {shown(one.until)} removes it"
+    return until.get(one.path, _NO_SCHEDULE)
 
 
 _NO_SCHEDULE = "until you remove it: no schedule that expires it is known"

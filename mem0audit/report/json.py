@@ -572,4 +572,5 @@ def _manifest(manifest: Manifest) -> dict[str, Any]:
         "tries": manifest.tries,
         "longest_hold_s": manifest.longest_hold_s,
         "pair": manifest.pair,
+        **({"until": manifest.until} if manifest.until is not None else {}),
     }

@@ -173,9 +173,19 @@ def _not_searched(found: Residue, screen: Screen) -> list[str]:
 
 def _clears(found: Residue, screen: Screen) -> list[str]:
     lines = []
+    in_log = any(one.count for one in found.rows if one.kind in ("history", "stranded", "messages"))
+    there = any(one.count for one in found.rows if one.kind == "points")
+    if in_log or there:
+        what = "The memories, and the texts in the log" if there else "Texts in the log"
+        words = found.scope.words if found.scope is not None else _memory_words(found.memory_ids)
+        lines.append(f"{what}, the agent stopped:   " + screen.command("delete", *words, "--redact"))
     if any(one.free for one in found.files):
         lines.append("Freed pages, the agent stopped:   " + screen.command("residue", "--clear-free-pages"))
     return lines
+
+
+def _memory_words(ids: Sequence[str]) -> tuple[str, ...]:
+    return tuple(word for one in ids for word in ("--memory", one))
 
 
 def clear_plan_text(plan: ClearPlan, screen: Screen) -> str:

@@ -100,6 +100,7 @@ SNAPSHOT_COMMANDS = {"create", "list", "show", "verify", "restore", "keep", "exp
 COMMANDS = {
     *("audit", "status", "explain", "show", "users", "log", "relocate", "recover", "repair", "delete"),
     *("config", "demo", "snapshot", "schedule"),
+    *("delete", "residue", "export"),
 }
 CODES = list(CATALOGUE)
 
@@ -370,29 +371,6 @@ def test_the_copy_out_of_a_private_tmp(tmp_path: Path) -> None:
     for file, rows in ((backup / "qdrant/collection/mem0/storage.sqlite", 40), (backup / "history.db", 3)):
         with closing(sqlite3.connect(file)) as db:
             assert db.execute("SELECT count(*) FROM points").fetchone() == (rows,)
-
-
-def test_emptying_the_text_of_a_deleted_memory(tmp_path: Path) -> None:
-    history = tmp_path / "history.db"
-    with closing(sqlite3.connect(history)) as db, db:
-        db.execute("CREATE TABLE history (memory_id TEXT, old_memory TEXT, new_memory TEXT, event TEXT)")
-        db.executemany(
-            "INSERT INTO history VALUES (?, ?, ?, ?)",
-            [
-                ("gone", None, "SECRETCAROL lives here", "ADD"),
-                ("gone", "SECRETCAROL lives here", None, "DELETE"),
-                ("other", None, "stays", "ADD"),
-            ],
-        )
-    line = line_with("S804", "secure_delete")
-    shell(line.replace("~/.mem0/", "").replace("MEMORY_ID", "gone"), tmp_path)
-    assert b"SECRETCAROL" not in history.read_bytes()
-    with closing(sqlite3.connect(history)) as db:
-        assert db.execute("SELECT * FROM history ORDER BY rowid").fetchall() == [
-            ("gone", None, "", "ADD"),
-            ("gone", "", None, "DELETE"),
-            ("other", None, "stays", "ADD"),
-        ]
 
 
 def test_the_calls_that_clean_entities(tmp_path: Path) -> None:

@@ -162,9 +162,11 @@ RULES = (
             (
                 "A person has to decide whose it is:",
                 commands("mem0audit show MEMORY_ID"),
-                "If it is in the wrong hands, it may have been shown to them already. Delete it by its id and "
-                "add the text for its owner:",
-                commands('memory.delete("MEMORY_ID")', 'memory.add(TEXT, user_id="…", infer=False)'),
+                "If it is in the wrong hands, it may have been shown to them already. Delete it by its id, and what "
+                "entities link of it:",
+                commands("mem0audit delete --memory MEMORY_ID --dry-run"),
+                "Then add the text for its owner:",
+                commands('memory.add(TEXT, user_id="…", infer=False)'),
                 INSIDE_AGENT,
             )
         ),
@@ -182,10 +184,9 @@ RULES = (
         looks_like="user_id, agent_id or run_id in the payload is a number, or has white space in it.",
         to_do="\n".join(
             (
-                "An erasure of this owner that was reported done is not. Delete by memory id, which always "
-                "works:",
-                commands("mem0audit audit --select D308 --verbose", 'memory.delete("MEMORY_ID")'),
-                INSIDE_AGENT,
+                "An erasure of this owner that was reported done is not. Ours deletes by id, and reaches numbers and "
+                "ids with blanks at their ends; one with blanks inside as it is stored, in quotes:",
+                commands("mem0audit users", "mem0audit delete --user ID --dry-run"),
                 "To keep it, add the text again under an id without blanks, and delete the old one then.",
             )
         ),
@@ -204,8 +205,7 @@ RULES = (
                 "See what it is, and from whom it might be:",
                 commands("mem0audit show MEMORY_ID"),
                 "Then delete it, or add the text for its owner and delete it:",
-                commands('memory.delete("MEMORY_ID")'),
-                INSIDE_AGENT,
+                commands("mem0audit delete --memory MEMORY_ID --dry-run"),
             )
         ),
         not_this="Owners under camelCase keys (userId): C603.",

@@ -79,7 +79,8 @@ RULES = (
         name="snapshot-with-erased",
         severity=Severity.HIGH,
         summary="A snapshot still holds memories of somebody who was erased.",
-        comes_about="It was taken before the erasure.",
+        comes_about="It was taken before the erasure; by `delete --snapshot-for` on purpose, and then the first "
+        "command after its time removes it.",
         looks_like="A scope recorded as erased has memories in the snapshot.",
         to_do="\n".join(
             (
