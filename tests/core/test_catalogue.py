@@ -98,7 +98,7 @@ T706 wide-gap medium planned
 
 SNAPSHOT_COMMANDS = {"create", "list", "show", "verify", "restore", "keep", "expire", "import", "diff"}
 COMMANDS = {
-    *("audit", "status", "explain", "show", "users", "log", "relocate", "recover"),
+    *("audit", "status", "explain", "show", "users", "log", "relocate", "recover", "repair"),
     *("config", "demo", "snapshot", "schedule"),
     *("delete", "residue", "export"),
 }
@@ -374,7 +374,7 @@ def test_the_copy_out_of_a_private_tmp(tmp_path: Path) -> None:
 
 
 def test_the_calls_that_clean_entities(tmp_path: Path) -> None:
-    """What E501 and E502 print for the agent does it, and leaves the rest of the entity as it was."""
+    """What E503 prints for the agent does it, and leaves the rest of the entity as it was."""
 
     def run(code: str, **names: str) -> None:
         lines = command_lines(CATALOGUE[code])
@@ -392,7 +392,6 @@ def test_the_calls_that_clean_entities(tmp_path: Path) -> None:
         install.delete(gone)
         before = install.points("mem0_entities")
         assert set(before) == {orphan, dangling}
-        run("E501", ENTITY_ID=orphan)
-        run("E502", ENTITY_ID=dangling, LIVE_IDS=repr(kept))
+        run("E503", ENTITY_ID=dangling, OTHER_IDS=repr(kept))
         after = install.points("mem0_entities")
-    assert after == {dangling: {**before[dangling], "linked_memory_ids": [kept]}}
+    assert after == {**before, dangling: {**before[dangling], "linked_memory_ids": [kept]}}
