@@ -135,6 +135,7 @@ def _audit(
     from mem0audit.operations.audit import audit
     from mem0audit.operations.interrupted import interrupted
     from mem0audit.operations.known import known_snapshots
+    from mem0audit.operations.leftmoves import left_moves
 
     with progress(quiet=quiet) as tell:
         known = known_snapshots(install, host, settings, ledger=not no_ledger)
@@ -145,6 +146,7 @@ def _audit(
             ignore=unwanted,
             snapshots=known,
             interrupted=interrupted(install, host),
+            left_moves=left_moves(install, host, ledger=not no_ledger),
             progress=tell,
             ledger=not no_ledger,
             seal=seal,

@@ -21,21 +21,27 @@ RECORD = "moves.json"
 _MOST_FILES = 10_000
 
 
-def note_moves(moves: tuple[Move, ...], install: Install, host: Host) -> NotChecked | None:
-    """Remembers moves that were made, for `status`; why not, where they cannot be. `install` is as it was before."""
+def note_moves(
+    moves: tuple[Move, ...], install: Install, host: Host, *, made_before: bool = False
+) -> NotChecked | None:
+    """Remembers moves that were made, for `status`; why not, where they cannot be. `install` is as it was before.
+    With `made_before` those that are remembered already keep their time."""
     problem = why_no_ledger(install, host)
     if problem is not None:
         return NotChecked("moves", problem.why, gap=False)
     folder = Path(ledger_folder(host))
     try:
-        kept = _read(host)
-    except (OSError, ValueError):
-        kept = ()  # one that does not read is of no use to anybody
-    for move in moves:
-        kept = with_move(kept, move)
-    try:
         files.make_folders(folder)
-        files.write_file(folder / RECORD, moves_text(kept).encode("ascii"))
+        with files.folder_locked(folder):
+            try:
+                kept = _read(host)
+            except (OSError, ValueError):
+                kept = ()  # one that does not read is of no use to anybody
+            known = {(m.half, m.old, m.new) for m in kept} if made_before else set()
+            for move in moves:
+                if (move.half, move.old, move.new) not in known:
+                    kept = with_move(kept, move)
+            files.write_file(folder / RECORD, moves_text(kept).encode("ascii"))
     except OSError as error:
         return NotChecked("moves", f"{folder / RECORD}: {(error.strerror or '?').lower()}", gap=False)
     return None
@@ -70,8 +76,8 @@ def followed(install: Install, host: Host) -> tuple[tuple[Followed, ...], NotChe
 
 def _seen(move: Move, host: Host) -> Seen:
     new, old = holders([move.new], host), holders([move.old], host)
-    if not os.path.lexists(host.at(move.old)):
-        is_there = "nothing"
+    if not os.path.lexists(host.at(_real(move.old, host))):
+        is_there = "nothing"  # a link that leads to nothing is none of the agent's
     else:
         is_there = "link" if _real(move.old, host) == _real(move.new, host) else "something"
     return Seen(

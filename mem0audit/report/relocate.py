@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Any
 
 from mem0audit.core.advice import stop_command
@@ -10,6 +9,7 @@ from mem0audit.core.agentconfig import AfterMove, DoneAfter
 from mem0audit.core.model import Holder
 from mem0audit.core.relocate import CutOff, Relocated, RelocatePlan
 from mem0audit.core.restore import DiscardPlan
+from mem0audit.core.words import shell_words
 from mem0audit.report.agentconfig import (
     advice_json,
     config_lines,
@@ -176,7 +176,7 @@ def after_text(done: Relocated, after: AfterMove, did: DoneAfter, screen: Screen
         lines += [screen.alarm(line) for line in screen.wrap(problem, hanging=2)]
     if not did.updated:
         lines += config_lines(after.advice, screen, now=not did.linked)
-    words = "" if did.updated else shlex.join(["--history", done.history, "--qdrant-path", done.vectors])
+    words = "" if did.updated else shell_words(["--history", done.history, "--qdrant-path", done.vectors])
 
     def command(*name: str) -> str:
         return f"{screen.program} {' '.join(name)} {words}" if words else screen.command(" ".join(name))
