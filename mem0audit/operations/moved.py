@@ -2,7 +2,7 @@
 as well as from the new one, and after a reboot that took all else of the old place."""
 
 # Paths here are texts, kept as they were written.
-# ruff: noqa: PTH116, PTH118
+# ruff: noqa: PTH116, PTH118, PTH119, PTH120
 
 from __future__ import annotations
 
@@ -49,6 +49,27 @@ def note_moves(
 
 def _read(host: Host) -> tuple[Move, ...]:
     return parse_moves((Path(ledger_folder(host)) / RECORD).read_bytes())
+
+
+def places_before(install: Install, host: Host) -> dict[str, float]:
+    """Where the stores of an install lay before they were moved, each with the time until which they did (seconds since
+    1970): as they were named, and links followed."""
+    try:
+        moves = _read(host)
+    except (OSError, ValueError):
+        return {}
+    here = {_real(install.history.value, host)}
+    if install.vectors is not None:
+        here.add(_real(install.vectors.value, host))
+    found: dict[str, float] = {}
+    for move in reversed(moves):  # the newest first: what was moved twice is followed back
+        if move.new in here or move.new in found:
+            for old in {
+                move.old,
+                os.path.join(_real(os.path.dirname(move.old), host), os.path.basename(move.old)),
+            }:
+                found[old] = max(move.at, found.get(old, move.at))
+    return found
 
 
 def followed(install: Install, host: Host) -> tuple[tuple[Followed, ...], NotChecked | None]:

@@ -81,11 +81,15 @@ def plan_relocate(
     cut = cut_off(where.staging)
     place = look_at(real, host)
     _check_place(to, real, place, host)
-    _check_around(to, where, seen, host)
-    check_names([where.vectors, _resolved(seen.vectors.value, host), _resolved(seen.history.value, host)])
-    moved = looks_moved(where, seen) and (
+    moved = looks_moved(where, seen, host) and (
         cut.course == "clean" if cut is not None else was_moved(where, seen, host)
     )
+    if not moved:
+        _check_around(to, where, seen, host)
+    check_names([where.vectors, _resolved(seen.vectors.value, host), _resolved(seen.history.value, host)])
+    gone = with_history and not log.exists and log.problem is None
+    if gone and pair is None and cut is None and not moved and not is_store(where.vectors):
+        raise CouldNotRead(f"{log.path} is not there: without --with-history the vectors alone are moved")
     if not moved and (cut is None or cut.course == "clean"):
         check_free(to, where, seen)
         _check_writable(to, where, seen, host)

@@ -58,28 +58,41 @@ def is_store(folder: str) -> bool:
     return any(os.path.lexists(f"{folder}/{name}") for name in QDRANTS)
 
 
-def looks_moved(where: Destination, seen: Install) -> bool:
-    """Whether a store lies at the new place and none at the old one; the log too, where that moves."""
+def looks_moved(where: Destination, seen: Install, host: Host) -> bool:
+    """Whether a store lies at the new place and none at the old one, or a link to the new one; the log too, where that
+    moves."""
     assert seen.vectors is not None
-    if where.history is not None and (
-        not os.path.lexists(where.history) or os.path.lexists(seen.history.value)
-    ):
+    pairs = [(seen.vectors.value, where.vectors)]
+    pairs += [(seen.history.value, where.history)] if where.history is not None else []
+    if not all(not os.path.lexists(old) or leads_to(old, new, host) for old, new in pairs[1:]):
         return False
-    return is_store(where.vectors) and not is_store(seen.vectors.value)
+    gone = not is_store(seen.vectors.value) or leads_to(seen.vectors.value, where.vectors, host)
+    return is_store(where.vectors) and gone and all(os.path.lexists(new) for _, new in pairs)
+
+
+def leads_to(old: str, new: str, host: Host) -> bool:
+    """Whether a link lies at `old` that leads to `new`."""
+    try:
+        return os.path.islink(old) and resolved(old, host) == new  # noqa: PTH114
+    except OSError:
+        return False
 
 
 def was_moved(where: Destination, seen: Install, host: Host) -> bool:
     """Whether what lies at the new place was moved there from the old one: a move recorded that it put that aside."""
     assert seen.vectors is not None
+    old = seen.vectors.value
     try:
-        old, log = resolved(seen.vectors.value, host), where.history or resolved(seen.history.value, host)
+        log = where.history or resolved(seen.history.value, host)
+        olds = (
+            f"{resolved(os.path.dirname(old), host)}/{os.path.basename(old)}",  # noqa: PTH119, PTH120
+            resolved(old, host),
+        )
     except OSError:
         return False
     new = replace(seen, history=Origin(log, "the move"), vectors=Origin(where.vectors, "the move"))
-    return any(
-        one.work == WORK and one.path.startswith((f"{old}.replaced-", f"{old}/"))
-        for one in put_aside(new, host)
-    )
+    begins = tuple(f"{one}{end}" for one in olds if one != where.vectors for end in (".replaced-", "/"))
+    return any(one.work == WORK and one.path.startswith(begins) for one in put_aside(new, host))
 
 
 def check_free(to: str, where: Destination, seen: Install) -> None:

@@ -643,15 +643,15 @@ def _copies(
         _CopySeen("unfinished snapshot", path, (path,), None, None, "until the next snapshot create")
         for path in known.unfinished
     ]
-    for one in put_aside(install, host):
-        path = one.path
-        discard = f"until mem0audit {'snapshot restore' if one.work == 'restore' else 'relocate'} --discard-replaced"
+    for kept in put_aside(install, host):
+        path = kept.path
+        discard = f"until mem0audit {'snapshot restore' if kept.work == 'restore' else 'relocate'} --discard-replaced"
         is_folder = rawfiles.exists(rawfiles.in_folder(path, "collection"))
         memories, rows = _read_copy(
             path if is_folder else None, None if is_folder else path, who, texts, not_searched
         )
         places = (path,) if is_folder else (path, *(path + side for side in SIDES))
-        found.append(_CopySeen(f"put aside by a {one.work}", path, places, memories, rows, discard))
+        found.append(_CopySeen(f"put aside by a {kept.work}", path, places, memories, rows, discard))
     cut = interrupted(install, host)
     if cut is not None:
         found += _cut_off(cut)

@@ -6,6 +6,8 @@ import json
 import shlex
 import shutil
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -197,3 +199,42 @@ def test_read_only_places_are_refused_before(durable: Path, store: StoreCopy) ->
         words = [word.replace(*map(str, there)) for word in flags(copy)]
         ran = relocate(durable, "--to", "srv/qdrant", *words, "--dry-run")
         assert ran.code == 4 and "cannot be put aside" in ran.err and "snapshot create --to" in ran.err
+
+
+def test_links_that_were_not_all_left_are_left_by_the_same_command(durable: Path, store: StoreCopy) -> None:
+    more = ("--with-history", "--leave-link", "--agent-python", sys.executable, "--yes")
+    words = ("--to", "srv/qdrant", *flags(store), *more)
+    assert relocate(durable, *words).code == 0
+    assert store.vectors.is_symlink() and store.history.is_symlink()
+    before = halves(store)
+    for gone in ([store.history], [store.vectors], [store.vectors, store.history], []):
+        for link in gone:
+            link.unlink()
+        ran = relocate(durable, *words)
+        assert ran.code == 0, (gone, ran.err)
+        assert store.vectors.is_symlink() and store.history.is_symlink()
+        assert halves(store) == before
+    store.vectors.unlink()
+    store.vectors.symlink_to(durable / "srv")
+    assert relocate(durable, *words).code == 4, "that link leads elsewhere"
+
+
+def test_snapshots_from_before_a_move_are_still_its_own(durable: Path, store: StoreCopy) -> None:
+    new = ("--history", f"{durable}/srv2/history.db", "--qdrant-path", f"{durable}/srv2/qdrant")
+    taken = call(durable, "snapshot", "create", "--to", str(durable / "kept"), *flags(store))
+    assert taken.code == 0, taken.err
+    assert relocate(durable, "--to", "srv/qdrant", *flags(store), "--with-history", "--yes").code == 0
+    between = ("--history", f"{durable}/srv/history.db", "--qdrant-path", f"{durable}/srv/qdrant")
+    assert relocate(durable, "--to", "srv2/qdrant", *between, "--with-history", "--yes").code == 0
+    status = check(call(durable, "status", *new, "--format", "json").out, "status")
+    (listed,) = status["snapshots"]["snapshots"]
+    assert listed["path"].startswith(f"{durable}/kept/")
+    assert "B901" not in call(durable, "audit", *new, "--select", "B").out
+    # another store that is begun at the old place is another install's
+    again = copy_store("2.2.1-nlp", durable / "again")
+    shutil.copytree(again.vectors, store.vectors)
+    shutil.copy(again.history, store.history)
+    time.sleep(1.1)  # a snapshot's time is in whole seconds
+    assert call(durable, "snapshot", "create", "--to", str(durable / "kept"), *flags(store)).code == 0
+    status = check(call(durable, "status", *new, "--format", "json").out, "status")
+    assert [one["path"] for one in status["snapshots"]["snapshots"]] == [listed["path"]]
