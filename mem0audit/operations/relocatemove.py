@@ -108,6 +108,11 @@ def check_free(to: str, where: Destination, seen: Install) -> None:
                 f"{to} holds a store already, and {seen.vectors.value} is not there: it looks moved",
                 f"mem0audit audit {shell_words(['--history', log, '--qdrant-path', to])}",
             )
+        if is_store(where.vectors):
+            raise Refused(
+                f"{to} holds a store already, and {seen.vectors.value} is another one",
+                "what was moved, and where the agent writes: mem0audit status",
+            )
         if target.is_dir() and any(target.iterdir()):
             raise Refused(
                 f"{to} is not empty: a store moves to a new or an empty folder", "name another one with --to"
