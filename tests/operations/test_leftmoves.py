@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from mem0audit.report.json import status_json
 from mem0audit.report.pages import status_text
 from mem0audit.report.screen import Screen
 from mem0audit.report.text import audit_text
+from tests.cli.program import call
 from tests.operations.test_relocate import Copies, World, at
 from tests.operations.test_restore import die, in_child, steps
 from tests.operations.test_snapshot import installed
@@ -92,6 +94,23 @@ def test_a_cut_off_move_is_said_from_both_places(durable: Path) -> None:
         assert status(installed(world.new), host).left_moves == ()
         record = Path(ledger_folder(host)) / RECORD
         assert parse_begun(record.read_bytes()) == ()
+
+
+def test_nothing_else_begins_before_it_is_settled(durable: Path, own_home: Path) -> None:
+    world = World(durable)
+    cut(world, "restore.put", 2)
+    flags = ("--history", str(world.store.history), "--qdrant-path", str(world.store.vectors))
+    for words in (
+        ("delete", "--user", "carol", "--agent-python", sys.executable, "--dry-run"),
+        ("residue", "--clear-free-pages", "--dry-run"),
+        ("relocate", "--to", str(durable / "elsewhere/qdrant"), "--dry-run"),
+        ("relocate", "--discard-replaced", "--dry-run"),
+    ):
+        ran = call(own_home, *words, *flags)
+        assert ran.code == 4 and f"a move to {world.to} was cut off: it comes first" in ran.err, words
+    copies = call(own_home, "residue", "--user", "carol", *flags, "--format", "json")
+    kinds = [one["kind"] for one in check(copies.out, "residue")["copies"]]
+    assert "left by a move that was cut off" in kinds
 
 
 def test_without_a_ledger_it_is_said_from_the_new_place(durable: Path) -> None:
