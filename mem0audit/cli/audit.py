@@ -136,6 +136,7 @@ def _audit(
     from mem0audit.operations.audit import audit
     from mem0audit.operations.interrupted import interrupted
     from mem0audit.operations.known import known_snapshots
+    from mem0audit.operations.leftmoves import left_moves
 
     with progress(quiet=quiet) as tell:
         if not no_ledger:
@@ -148,6 +149,7 @@ def _audit(
             ignore=unwanted,
             snapshots=known,
             interrupted=interrupted(install, host),
+            left_moves=left_moves(install, host, ledger=not no_ledger),
             progress=tell,
             ledger=not no_ledger,
             seal=seal,

@@ -286,6 +286,11 @@ class FileUpdate:
         return tuple(".".join(change.key) for change in self.wanted)
 
 
+def is_own(keys: Sequence[str]) -> bool:
+    """Whether these values are of mem0audit's own settings, which no agent reads."""
+    return set(keys) <= {"qdrant_path", "history"}
+
+
 @dataclass(frozen=True)
 class Advice:
     """What must change for stores that moved. `where` is where the agent's configuration is, as far as it is known.

@@ -58,6 +58,7 @@ from mem0audit.operations import ledger as ledgers
 from mem0audit.operations.erasures import erasures_on_record, keep_beside
 from mem0audit.operations.interrupted import interrupted
 from mem0audit.operations.known import known_snapshots
+from mem0audit.operations.leftmoves import refuse_left_moves
 from mem0audit.operations.look import ENTITIES_SUFFIX, Progress, no_collector, no_progress
 from mem0audit.operations.mem0door import Door, find_door, inside, open_door, refuse_and_remember
 from mem0audit.operations.redact import apply_redaction, plan_clearing, plan_redaction
@@ -108,6 +109,7 @@ def plan_erase(
     if install.vectors is None:
         what = "a Qdrant server" if install.provider == "qdrant" else install.provider
         raise Refused(f"the vector store is {what}: this version deletes in embedded Qdrant folders only")
+    refuse_left_moves(install, host)
     left_over = interrupted(install, host)
     if left_over is not None and left_over.course != "clean":
         raise Refused(

@@ -39,6 +39,7 @@ from mem0audit.operations.discard import put_aside
 from mem0audit.operations.expire import plan_expire
 from mem0audit.operations.interrupted import interrupted
 from mem0audit.operations.known import known_snapshots
+from mem0audit.operations.leftmoves import left_moves
 from mem0audit.operations.look import ENTITIES_SUFFIX, Progress, no_collector, no_progress
 from mem0audit.operations.otherroots import as_the_agent_sees_it, where_it_lies
 from mem0audit.operations.schedule import policies
@@ -649,17 +650,22 @@ def _copies(
         _CopySeen("unfinished snapshot", path, (path,), None, None, "until the next snapshot create")
         for path in known.unfinished
     ]
-    discard = "until mem0audit snapshot restore --discard-replaced"
-    for path in (one.path for one in put_aside(install, host)):
+    for kept in put_aside(install, host):
+        path = kept.path
+        discard = f"until mem0audit {'snapshot restore' if kept.work == 'restore' else 'relocate'} --discard-replaced"
         is_folder = rawfiles.exists(rawfiles.in_folder(path, "collection"))
         memories, rows = _read_copy(
             path if is_folder else None, None if is_folder else path, who, texts, not_searched
         )
         places = (path,) if is_folder else (path, *(path + side for side in SIDES))
-        found.append(_CopySeen("put aside by a restore", path, places, memories, rows, discard))
+        found.append(_CopySeen(f"put aside by a {kept.work}", path, places, memories, rows, discard))
     cut = interrupted(install, host)
     if cut is not None:
         found += _cut_off(cut)
+    found += [
+        _CopySeen("left by a move that was cut off", path, (path,), None, None, "until that is settled")
+        for path in (one.cut.folder for one in left_moves(install, host))
+    ]
     for path in exports:
         if rawfiles.exists(path):
             found.append(_CopySeen("export", path, (path,), None, None, "until you remove it"))
