@@ -68,6 +68,7 @@ def audit(
     from mem0audit.operations.audit import audit as run
     from mem0audit.operations.interrupted import interrupted
     from mem0audit.operations.known import known_snapshots
+    from mem0audit.operations.leftmoves import left_moves
 
     if install is None:
         install = locate(
@@ -85,6 +86,7 @@ def audit(
         ignore=ignore,
         snapshots=known_snapshots(install, host, load_settings(host), ledger=ledger),
         interrupted=interrupted(install, host),
+        left_moves=left_moves(install, host, ledger=ledger),
         ledger=ledger,
     )
 

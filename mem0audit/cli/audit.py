@@ -132,11 +132,15 @@ def _audit(
         return _audit_snapshot(
             snapshot, named, host, wanted, unwanted, format_, output, limit, quiet=quiet, verbose=verbose
         )
+    from mem0audit.cli.overdue import clear_overdue
     from mem0audit.operations.audit import audit
     from mem0audit.operations.interrupted import interrupted
     from mem0audit.operations.known import known_snapshots
+    from mem0audit.operations.leftmoves import left_moves
 
     with progress(quiet=quiet) as tell:
+        if not no_ledger:
+            clear_overdue(install, host, settings)
         known = known_snapshots(install, host, settings, ledger=not no_ledger)
         report = audit(
             install,
@@ -145,6 +149,7 @@ def _audit(
             ignore=unwanted,
             snapshots=known,
             interrupted=interrupted(install, host),
+            left_moves=left_moves(install, host, ledger=not no_ledger),
             progress=tell,
             ledger=not no_ledger,
             seal=seal,

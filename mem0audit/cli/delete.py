@@ -24,7 +24,8 @@ from mem0audit.cli.progress import progress
 from mem0audit.core.errors import Refused, UsageProblem
 
 if TYPE_CHECKING:
-    from mem0audit.core.erase import Erased
+    from mem0audit.core.erase import Erased, ShortLived
+    from mem0audit.install.host import Host
 
 
 def register(app: typer.Typer) -> None:
@@ -48,6 +49,16 @@ def _delete(
     only_this_store: Annotated[
         bool, typer.Option("--only-this-store", help="Although other stores have memories of it too.")
     ] = False,
+    redact: Annotated[
+        bool,
+        typer.Option("--redact", help="Then empty the texts that mem0 leaves in the log and the messages."),
+    ] = False,
+    snapshot_for: Annotated[
+        str | None,
+        typer.Option(
+            "--snapshot-for", metavar="24h", help="Take a snapshot first, which goes after so long."
+        ),
+    ] = None,
     receipt: Annotated[
         str | None,
         typer.Option("--receipt", metavar="FILE", help="Write a receipt there (JSON, no text, no ids)."),
@@ -61,8 +72,9 @@ def _delete(
     """Deletes memories through the agent's own mem0, agent stopped.
 
     By id, and then what the entities link of them. --user, --agent and --run together mean memories that have all of
-    them, as in mem0. Needs no key, no model and no network. The log keeps its rows, and their text. Cut off at any
-    moment, the same command finishes it; without whose, it finishes what was cut off.
+    them, as in mem0. Needs no key, no model and no network. The log keeps its rows, and their text: --redact empties it
+    in the file, and the scope's chat messages; no row goes. Cut off at any moment, the same command finishes it;
+    without whose, it finishes what was cut off.
     Then everything is read again, and what is still readable is said place by place, as `residue` does.
     Exit: 0 done and nothing found, 1 done and something is still readable, 2 usage, 3 nothing of it here, or done and
     not everything could be searched, 4 refused, 5 failed (run it again).
@@ -78,6 +90,7 @@ def _delete(
     if any(not one.strip() or one.strip() == "*" for one in memories):
         raise UsageProblem("--memory: is no id")
     check_output(receipt)
+    seconds = _length(snapshot_for)
     named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python)
     install, host = named.find()
     check_output(receipt, install)
@@ -86,13 +99,22 @@ def _delete(
     from mem0audit.report import erase as report
 
     settings = load_settings(host)
+    snapshot = None if seconds is None else _short_lived(seconds, host)
+    if not dry_run:
+        from mem0audit.cli.overdue import clear_overdue
+
+        clear_overdue(install, host, settings)
     as_json = format_ is Format.JSON
     with progress() as tell:
         plan = plan_erase(
             install, host, scope=scope, memory_ids=memories,
-            only_this_store=only_this_store, settings=settings, progress=tell,
+            only_this_store=only_this_store, redact=redact, snapshot=snapshot, settings=settings, progress=tell,
         )  # fmt: skip
-    flags = ("--only-this-store",) if only_this_store else ()
+    flags = (
+        *(("--only-this-store",) if only_this_store else ()),
+        *(("--redact",) if redact else ()),
+        *(("--snapshot-for", snapshot_for) if snapshot_for is not None else ()),
+    )
     if dry_run:
         write(
             report.erase_plan_json(plan)
@@ -104,24 +126,57 @@ def _delete(
         for line in report.erase_plan_text(plan, screen(named.words())).splitlines():
             say(line)
         _confirm(report.word_to_type(plan))
-    with progress() as tell:
-        done = apply_erase(plan, host, settings=settings, receipt=receipt, progress=tell)
-    from mem0audit.operations.residue import residue
     from mem0audit.report.residue import residue_json, residue_text
 
     look = screen(named.words())
-    if not as_json:
-        write(report.erased_text(done, look, receipt) + "\n")
+
+    def deleted(done: Erased) -> None:
+        if not as_json:
+            write(report.erased_text(done, look))
+
     with progress() as tell:
-        found = residue(
-            install, host, scope=done.scope, memory_ids=() if done.scope is not None else done.ids,
-            settings=settings, progress=tell,
-        )  # fmt: skip
+        done = apply_erase(
+            plan, host, settings=settings, receipt=receipt, search=True, deleted=deleted, progress=tell
+        )
+    found = done.after
+    assert found is not None
     code = exits.FINDINGS if found.remains or _text_is_left(done) else exits.OK
-    if code == exits.OK and found.incomplete:
+    if code == exits.OK and not done.erased:
         code = exits.NOT_READ
-    write(report.erased_json(done, residue_json(found, code)) if as_json else residue_text(found, look))
+    if as_json:
+        write(report.erased_json(done, residue_json(found, code)))
+    else:
+        emptied = report.emptied_text(done, look)
+        write(emptied + "\n" + residue_text(found, look) + "\n" + report.verdict_text(done, look, receipt))
     return code
+
+
+def _length(text: str | None) -> float | None:
+    """Seconds of the length of time that is asked for. Raises UsageProblem."""
+    if text is None:
+        return None
+    from mem0audit.core.retention import length
+
+    try:
+        return length(text)
+    except ValueError:
+        raise UsageProblem(
+            "--snapshot-for: no length of time", "a number and h, d or w, as in 24h, 3d, 1w"
+        ) from None
+
+
+def _short_lived(seconds: float, host: Host) -> ShortLived:
+    from mem0audit.cli.snapshot import folder_of
+    from mem0audit.core.erase import ShortLived
+
+    try:
+        folder = folder_of(None, None, host)
+    except UsageProblem:
+        raise UsageProblem(
+            "--snapshot-for: no folder for snapshots is named", "name one as snapshot_dir in mem0audit.toml"
+        ) from None
+    assert folder is not None
+    return ShortLived(folder, seconds)
 
 
 def _text_is_left(done: Erased) -> bool:

@@ -21,6 +21,7 @@ from mem0audit.cli import (
     log,
     recover,
     relocate,
+    repair,
     residue,
     restore,
     retention,
@@ -39,13 +40,13 @@ _UsageError = cast("type[Exception]", typer.BadParameter.__mro__[2])
 app = typer.Typer(
     name="mem0audit",
     help="Reads both stores of a mem0 install side by side, beside the running agent; takes them as one pair, and puts "
-    "them back, moves them, and deletes or recovers memories through mem0. Looking changes nothing.",
+    "them back, moves them, and repairs, deletes or recovers memories through mem0. Looking changes nothing.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for module in (audit, status, explain, show, users, log, relocate, recover, delete, residue, demo):
+for module in (audit, status, explain, show, users, log, relocate, recover, repair, delete, residue, demo):
     module.register(app)
 for module in (restore, retention, backups, diff):
     module.register(snapshot.app)

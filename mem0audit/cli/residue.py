@@ -93,10 +93,15 @@ def _residue(
     from mem0audit.operations.residue import residue
     from mem0audit.report.residue import residue_json, residue_text
 
+    settings = load_settings(host)
+    if not no_ledger:
+        from mem0audit.cli.overdue import clear_overdue
+
+        clear_overdue(install, host, settings)
     with progress() as tell:
         found = residue(
             install, host, scope=scope, memory_ids=tuple(memory or ()),
-            settings=load_settings(host), ledger=not no_ledger, progress=tell,
+            settings=settings, ledger=not no_ledger, progress=tell,
         )  # fmt: skip
     code = exits.FINDINGS if found.remains else exits.NOT_READ if found.incomplete else exits.OK
     if format_ is Format.JSON:

@@ -126,6 +126,11 @@ def _create(
         return exits.OK
     with progress(quiet=quiet) as tell:
         taken = create(plan, host, progress=tell, ledger=not no_ledger)
+    if not no_ledger:
+        from mem0audit.cli.overdue import clear_overdue
+        from mem0audit.install.config import load_settings
+
+        clear_overdue(install, host, load_settings(host))
     if format_ is Format.JSON:
         from mem0audit.report.json import snapshot_json
 

@@ -8,10 +8,10 @@ deletes it.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Sequence
 
 from mem0audit.core.model import Holder, Place
+from mem0audit.core.words import shell_word, shell_words
 
 # One VACUUM INTO is one read transaction: a whole copy, without free pages, in rollback and in WAL mode.
 # It waits while the agent commits, makes the agent wait while it runs, refuses a file that is there already.
@@ -26,16 +26,16 @@ _PYTHON_COPY = (
 def _copy_line(source: str, target: str, sqlite3_shell: bool) -> str:
     """The line that copies one SQLite file while another process writes it."""
     if not sqlite3_shell:
-        return shlex.join(["python3", "-c", _PYTHON_COPY, source, target])
+        return shell_words(["python3", "-c", _PYTHON_COPY, source, target])
     into = target.replace("'", "''")
-    return f"sqlite3 -readonly -cmd '.timeout 30000' {shlex.quote(source)} " + _double_quoted(
+    return f"sqlite3 -readonly -cmd '.timeout 30000' {shell_word(source)} " + _double_quoted(
         f"VACUUM INTO '{into}'"
     )
 
 
 def _double_quoted(text: str) -> str:
     """A shell word; in double quotes where that is safe, because it holds single ones."""
-    return f'"{text}"' if not set(text) & set('"$`\\!\n') else shlex.quote(text)
+    return f'"{text}"' if text.isprintable() and not set(text) & set('"$`\\!') else shell_word(text)
 
 
 def manual_snapshot_steps(
@@ -79,9 +79,9 @@ def manual_snapshot_steps(
         return _steps_inside(holder, as_seen_inside(store), inside, to)
     folders = [f"{to}/{inner}" for _, inner in pairs if inner]
     return (
-        shlex.join(["install", "-d", "-m", "700", to]),
-        shlex.join(["mkdir", "-p", *(folders or [f"{to}/qdrant"])]),
-        shlex.join(["cp", f"{store}/meta.json", f"{to}/qdrant/meta.json"]),
+        shell_words(["install", "-d", "-m", "700", to]),
+        shell_words(["mkdir", "-p", *(folders or [f"{to}/qdrant"])]),
+        shell_words(["cp", f"{store}/meta.json", f"{to}/qdrant/meta.json"]),
         *(_copy_line(source, f"{to}/{target}", sqlite3_shell) for source, target in targets),
     )
 
@@ -103,13 +103,13 @@ def _steps_inside(holder: Holder, store: str, targets: Sequence[tuple[str, str]]
     python = holder.interpreter or "python3"
     return (
         *(
-            shlex.join([*enter, python, "-c", _PYTHON_COPY, source, f"{staged}/{target}"])
+            shell_words([*enter, python, "-c", _PYTHON_COPY, source, f"{staged}/{target}"])
             for source, target in targets
         ),
-        shlex.join(["install", "-d", "-m", "700", to]),
-        shlex.join(["cp", "-R", f"{inside}{staged}/.", to]),
-        shlex.join(["cp", f"{inside}{store}/meta.json", f"{to}/qdrant/meta.json"]),
-        shlex.join(["rm", "-r", f"{inside}{staged}"]),
+        shell_words(["install", "-d", "-m", "700", to]),
+        shell_words(["cp", "-R", f"{inside}{staged}/.", to]),
+        shell_words(["cp", f"{inside}{store}/meta.json", f"{to}/qdrant/meta.json"]),
+        shell_words(["rm", "-r", f"{inside}{staged}"]),
     )
 
 
@@ -119,9 +119,9 @@ def stop_command(holder: Holder) -> str:
     A container is taken for Docker's; a unit of the user's own manager is stopped through that.
     """
     if holder.container is not None:
-        return shlex.join(["docker", "stop", holder.container])
+        return shell_words(["docker", "stop", holder.container])
     if holder.unit is not None:
-        return shlex.join(["systemctl", *(["--user"] if holder.user_unit else []), "stop", holder.unit])
+        return shell_words(["systemctl", *(["--user"] if holder.user_unit else []), "stop", holder.unit])
     return f"kill {holder.pid}"
 
 

@@ -76,8 +76,13 @@ def refuse_wiping(mem0: str | None) -> None:
 
 
 def differing(wanted: Sequence[Change], raw: Mapping[str, Any]) -> tuple[Change, ...]:
-    """Those that the dict does not say yet."""
-    return tuple(c for c in wanted if value_at(raw, c.key) != c.value or value_at(raw, c.key) is None)
+    """Those that the dict does not say yet, in so many words: `on_disk: 1` is no true."""
+
+    def is_said(change: Change) -> bool:
+        there = value_at(raw, change.key)
+        return type(there) is type(change.value) and bool(there == change.value)
+
+    return tuple(change for change in wanted if not is_said(change))
 
 
 def value_at(raw: Mapping[str, Any], key: Sequence[str]) -> Any:
@@ -279,6 +284,11 @@ class FileUpdate:
     def keys(self) -> tuple[str, ...]:
         """The values that change, as dotted names."""
         return tuple(".".join(change.key) for change in self.wanted)
+
+
+def is_own(keys: Sequence[str]) -> bool:
+    """Whether these values are of mem0audit's own settings, which no agent reads."""
+    return set(keys) <= {"qdrant_path", "history"}
 
 
 @dataclass(frozen=True)

@@ -546,7 +546,7 @@ def _bulk_delete_came_back(f: _Facts) -> Iterator[Incident]:
                 f"of {length:,} memories deleted in one go {len(back):,} are still stored",
                 "AsyncMemory.delete_all on a local folder reports success and loses some deletions (to 2.2.1)",
             ),
-            advice=("Delete them again, one by one, by their ids; then audit again.",),
+            advice=("mem0audit repair D301 --dry-run",),
             codes=("D301",),
             memory_ids=back,
         )

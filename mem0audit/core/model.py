@@ -385,6 +385,7 @@ class SeenSnapshot:
     with its files, now or when it was last verified; none where that is nothing. `verified_at` is when every byte of
     it was last found good. `erased` is how many memories it holds of somebody who was erased since. `changes` are the
     rows of its log, `lost` the memories live in it that its vectors lack; None where its manifest does not say.
+    `until` is when a short-lived one goes, in seconds since 1970: it is residue, and no way back.
     """
 
     name: str
@@ -398,6 +399,7 @@ class SeenSnapshot:
     erased: int = 0
     changes: int | None = None
     lost: int | None = None
+    until: float | None = None
 
     @property
     def good(self) -> bool:
@@ -423,7 +425,7 @@ class Snapshots:
     @property
     def newest_good(self) -> SeenSnapshot | None:
         """The newest pair that nothing is known to be wrong with."""
-        return next((one for one in reversed(self.snapshots) if one.good), None)
+        return next((one for one in reversed(self.snapshots) if one.good and one.until is None), None)
 
     def before_loss(self, lost: int) -> SeenSnapshot | None:
         """The newest good pair from before `lost` memories went, with nobody in it who was erased since: it lacks at
@@ -436,7 +438,7 @@ class Snapshots:
         return next((one for one in self._ways_back() if (one.changes or 0) > changes), None)
 
     def _ways_back(self) -> list[SeenSnapshot]:
-        return [one for one in reversed(self.snapshots) if one.good and not one.erased]
+        return [one for one in reversed(self.snapshots) if one.good and not one.erased and one.until is None]
 
 
 # --- What is said -------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from mem0audit.core.restore import Half
 
 FORMAT: Final = 1
 KIND: Final = "mem0audit-moves"
+KIND_BEGUN: Final = "mem0audit-moves-begun"
 MOST: Final = 100
 """Moves that are remembered, the newest."""
 
@@ -31,6 +32,18 @@ class Move:
     new: str
     at: float
     private: bool = False
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A move that was begun, `at` seconds since 1970, and may have been cut off. `history` and `vectors` are where both
+    stores lay, as they were named; `to` is the new folder, links followed. `with_history`: the log moves too."""
+
+    history: str
+    vectors: str
+    to: str
+    with_history: bool
+    at: float
 
 
 @dataclass(frozen=True)
@@ -93,6 +106,31 @@ def of_places(moves: Sequence[Move], places: Sequence[tuple[Half, str]]) -> tupl
         newest = [m for m in moves if m.half == half and path in (m.old, m.new)]
         found += newest[-1:]
     return tuple(found)
+
+
+def begun_text(begun: Sequence[Begun]) -> str:
+    """The record of moves that were begun: JSON, ASCII."""
+    kept = [asdict(one) for one in begun[-MOST:]]
+    return json.dumps({"kind": KIND_BEGUN, "format": FORMAT, "begun": kept}, indent=1) + "\n"
+
+
+def parse_begun(data: bytes) -> tuple[Begun, ...]:
+    """Such a record, read strictly. Raises ValueError."""
+    try:
+        raw = json.loads(data.decode("ascii"))
+        known = (raw["kind"], raw["format"]) == (KIND_BEGUN, FORMAT)
+        begun = tuple(Begun(**one) for one in raw["begun"]) if known else ()
+    except (KeyError, TypeError, ValueError, RecursionError):
+        raise ValueError("does not read") from None
+    if not known:
+        raise ValueError("is of another version of mem0audit")
+    for one in begun:
+        paths = (one.history, one.vectors, one.to)
+        if not all(isinstance(path, str) and path.startswith("/") for path in paths):
+            raise ValueError("does not read")
+        if not isinstance(one.with_history, bool) or not isinstance(one.at, (int, float)):
+            raise ValueError("does not read")
+    return begun
 
 
 def moves_text(moves: Sequence[Move]) -> str:

@@ -32,6 +32,7 @@ from mem0audit.core.points import (
     PointRecord,
 )
 from mem0audit.core.reconcile import Comparison, compare
+from mem0audit.core.relocate import LeftMove
 from mem0audit.core.restore import Interrupted
 from mem0audit.core.seal import NO_SEAL, LastSeal, SealCheck, SealedPoint, SealedRows, State, check
 from mem0audit.core.timeline import Timeline
@@ -136,6 +137,8 @@ class Reading:
     """What is known of this install's snapshots; None where nobody looked for them."""
     interrupted: Interrupted | None = None
     """A restore of it that was cut off; None where there is none, or nobody looked."""
+    left_moves: tuple[LeftMove, ...] = ()
+    """Moves of it that were cut off."""
     standing: Comparison | None = None
     """What of the comparison stood at a second look; None where there was none."""
     last_seal: LastSeal | NotChecked = NO_SEAL

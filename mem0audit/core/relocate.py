@@ -18,6 +18,7 @@ from mem0audit.core.model import Agent, Holder, Install
 from mem0audit.core.restore import REPLACED, Half, NotAnIntent, Piece, Where, is_replaced_name
 from mem0audit.core.snapshot import Manifest, NotAManifest, parse_manifest
 from mem0audit.core.versions import wipes_folder_at_start
+from mem0audit.core.words import shell_words
 
 FORMAT: Final = 1
 KIND: Final = "mem0audit-relocate"
@@ -242,6 +243,26 @@ class CutOff:
     started_at: str | None
     course: Course
     problem: str | None = None
+
+
+@dataclass(frozen=True)
+class LeftMove:
+    """A move of an install that was cut off: from where to where. `history` and `vectors` are where both stores lay;
+    None where that is not known (nothing was moved then)."""
+
+    cut: CutOff
+    to: str
+    history: str | None = None
+    vectors: str | None = None
+    with_history: bool = False
+
+    @property
+    def command(self) -> str | None:
+        """What settles it; None where that is not known."""
+        if self.history is None or self.vectors is None:
+            return None
+        words = ["--history", self.history, "--qdrant-path", self.vectors, "--to", self.to]
+        return f"mem0audit relocate {shell_words(words)}{' --with-history' if self.with_history else ''}"
 
 
 @dataclass(frozen=True)

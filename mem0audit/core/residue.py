@@ -131,6 +131,7 @@ def goes_on(policy: Policy, standings: Sequence[Standing], now: float) -> dict[s
     """The day (UTC) on which each of these snapshots goes, where a good one is taken every night from now on and the
     policy is kept to; None for one that does not go. `now` is in seconds since 1970."""
     found: dict[str, str | None] = {one.name: None for one in standings}
+    standings = [one for one in standings if one.until is None]
     for series in {one.series for one in standings}:
         present = [one for one in standings if one.series == series]
         for night in range(1, NIGHTS + 1):

@@ -18,7 +18,8 @@ holds fewer changes than an older one (the log only grows), the newest good one 
 names. So nights of an emptied store push out none of a full one. And what is marked to be kept, what is dated in the
 future (the clock was wrong then, or is now), and what has a damaged manifest (nothing says what or from when it is).
 One that holds memories of somebody erased since has its places in the policy, and stays for no other reason: it is no
-last good pair.
+last good pair. One that was made to be short-lived stays until its time, and goes then, whatever it is or is marked;
+it takes no place, and is no last good pair.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Final, Literal
+
+from mem0audit.core.times import shown
 
 State = Literal["good", "not settled", "not verified", "bad", "damaged"]
 """What a snapshot is to a policy; "damaged" where its manifest does not read or is another's."""
@@ -82,7 +85,8 @@ class Standing:
 
     `why` says what is wrong with it, or when it was verified; `kept` is the reason of a mark; `series` names the
     install it is of, empty where that is not known. `changes` are the rows of its log, `lost` the memories live in it
-    that its vectors lack, `erased` the memories in it of somebody who was erased since.
+    that its vectors lack, `erased` the memories in it of somebody who was erased since. `until` is when a short-lived
+    one goes, in seconds since 1970.
     """
 
     name: str
@@ -94,6 +98,7 @@ class Standing:
     changes: int = 0
     lost: int = 0
     erased: int = 0
+    until: float | None = None
 
 
 @dataclass(frozen=True)
@@ -118,7 +123,8 @@ def decide(policy: Policy, snapshots: Iterable[Standing], now: float) -> tuple[D
 
 def _decide(policy: Policy, everything: Sequence[Standing], now: float) -> tuple[Decision, ...]:
     """The decisions for one series, which is in order."""
-    dated = [one for one in everything if one.taken_at is not None and one.taken_at <= now]
+    lasting = [one for one in everything if one.until is None]
+    dated = [one for one in lasting if one.taken_at is not None and one.taken_at <= now]
     good = [one for one in dated if one.state == "good"]
     places = _places(policy, good)
     for one, why in _ways_back(good):
@@ -159,6 +165,8 @@ def _state(one: Standing) -> str:
 
 
 def _decision(one: Standing, places: tuple[str, ...], now: float) -> Decision:
+    if one.until is not None:
+        return Decision(one, one.until > now, (f"short-lived, until {shown(one.until)}",))
     reasons = list(places)
     if one.kept is not None:
         reasons.append(f"marked: {one.kept}")

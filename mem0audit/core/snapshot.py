@@ -70,7 +70,8 @@ class Manifest:
 
     `counts` are memories, entities, changes and live (memories that exist by the log); None where the copy
     could not give the number. `findings` counts the D, H, E, I and C findings of the copy by code: the faults
-    that the install itself had. `pair` is true where both stores were taken together.
+    that the install itself had. `pair` is true where both stores were taken together. `until` is when a short-lived
+    one goes, None for every other.
     """
 
     name: str
@@ -92,6 +93,12 @@ class Manifest:
     tries: int
     longest_hold_s: float
     pair: bool = True
+    until: str | None = None
+
+    @property
+    def short_lived_until(self) -> float | None:
+        """`until` as seconds since 1970."""
+        return None if self.until is None else instant(self.until) or 0.0
 
     @property
     def size_bytes(self) -> int:
@@ -115,6 +122,8 @@ def name_of(seconds: float) -> str:
 def manifest_text(manifest: Manifest) -> str:
     """The manifest file: JSON, ASCII, two spaces."""
     body = {"kind": KIND, "format": FORMAT, **asdict(manifest)}
+    if manifest.until is None:  # as every manifest was before there were short-lived ones
+        del body["until"]
     return json.dumps(body, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
 
 
@@ -148,6 +157,7 @@ def _refuse(_constant: str) -> float:
 
 
 def _manifest(raw: dict[str, Any]) -> Manifest:
+    raw = {"until": None, **raw}
     _keys(raw, [f.name for f in fields(Manifest)], "it")
     values = dict(raw)
     for key in ("history", "vectors", "collection", "mem0_dir"):
@@ -169,10 +179,13 @@ def _manifest(raw: dict[str, Any]) -> Manifest:
             "tries": (int,),
             "longest_hold_s": (float, int),
             "pair": (bool,),
+            "until": (str, type(None)),
         },
     )
     if not NAME.fullmatch(raw["name"]) or instant(raw["created_at"]) is None:
         raise NotAManifest("has no name or time that a snapshot has")
+    if raw["until"] is not None and instant(raw["until"]) is None:
+        raise NotAManifest("goes at a time that is none")
     if not isinstance(raw["files"], list):
         raise NotAManifest("lists no files")
     values["files"] = tuple(_file(file) for file in raw["files"])

@@ -205,6 +205,11 @@ OLDEST_SQLITE_CLIENT: Version = (1, 1, 7)
 """The oldest client whose local format was measured; `storage.dbm` comes from clients before it."""
 
 
+def rewrites_whole(mem0: str) -> bool:
+    """Whether its update of a memory keeps the metadata that is not mem0's own (2.0.7 on)."""
+    return (parse(mem0) or (0,)) >= (2, 0, 7)
+
+
 def converts_dbm(client: str | None) -> bool | None:
     """Whether a client turns a `storage.dbm` into storage.sqlite when it opens it: 1.1.7 to 1.19.1.
 

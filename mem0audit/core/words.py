@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 
 
 def shell_word(value: str) -> str:
@@ -22,3 +23,8 @@ def shell_word(value: str) -> str:
         else:
             out.extend(f"\\x{byte:02x}" for byte in char.encode("utf-8", "surrogateescape"))
     return "$'" + "".join(out) + "'"
+
+
+def shell_words(values: Iterable[str]) -> str:
+    """Several words of a command line, each quoted as `shell_word` does."""
+    return " ".join(map(shell_word, values))

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 
 from mem0audit.core.model import Candidate, Install
+from mem0audit.core.words import shell_words
 from mem0audit.install.config import DEFAULT_PATH
 from mem0audit.install.host import Host, read_text, resolved, seen_through
 from mem0audit.install.interpreters import base_of, cwd_of, environ_of
@@ -173,7 +173,7 @@ def _command(candidate: Candidate, others: tuple[Candidate, ...], install: Insta
             words += [flag, pair[kind]]
     if not all(_readable(path, host) for path in pair.values()):
         words.insert(0, "sudo")
-    return shlex.join(words)
+    return shell_words(words)
 
 
 def _way(candidate: Candidate) -> str:

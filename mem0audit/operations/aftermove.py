@@ -50,7 +50,7 @@ def apply_after(
             Move(half, seen_through(old, host)[1], new, now(), seen_through(old, host)[0] is not None)
             for half, old, new in _halves(plan, done.vectors, log)
         )
-        note_moves(moves, plan.install, host)
+        note_moves(moves, plan.install, host, made_before=plan.moved)
     failed = {link: _left(link) for link in after.links}
     problems = [why for why in failed.values() if why is not None]
     updated: tuple[Updated, ...] = ()

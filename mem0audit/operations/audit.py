@@ -19,10 +19,12 @@ from mem0audit.core.model import (
     Snapshots,
 )
 from mem0audit.core.reading import Reading
+from mem0audit.core.relocate import LeftMove
 from mem0audit.core.restore import Interrupted
 from mem0audit.core.rules import RULES
 from mem0audit.core.rules.divergence import PASSING, standing_key
 from mem0audit.core.rules.files import unread
+from mem0audit.core.rules.snapshots import interrupted_operation
 from mem0audit.core.seal import NO_SEAL, LastSeal, Sealing
 from mem0audit.install.host import Host
 from mem0audit.operations import ledger as ledgers
@@ -53,6 +55,7 @@ def audit(
     ignore: Sequence[str] = (),
     snapshots: Snapshots | None = None,
     interrupted: Interrupted | None = None,
+    left_moves: Sequence[LeftMove] = (),
     progress: Progress | None = None,
     pause: Callable[[float], None] = time.sleep,
     ledger: bool = True,
@@ -62,14 +65,13 @@ def audit(
 ) -> Report:
     """Audit an install that an agent may be using.
 
-    `snapshots` are those that are known, None where nobody looked for them; `interrupted` is a restore that was cut
-    off. `select` and `ignore` are rule codes or beginnings of codes; an empty `select` means every rule. On
-    a live install (a process holds it, or that cannot be seen) a disagreement is reported only if it
-    stands unchanged at a second look. Raises nothing for what cannot be read: the report names it.
-
-    Where there is a `ledger` (False: it is neither read nor written) the stores are compared with its last seal, and
-    with `keep` whose each memory is goes into it. With `seal` the chain is extended afterwards, if nothing is
-    unexplained or `accept` says why it may stand.
+    `snapshots` are those that are known, None where nobody looked for them; `interrupted` and `left_moves` are a
+    restore and moves that were cut off. `select` and `ignore` are rule codes or beginnings of codes; an empty
+    `select` means every rule. On a live install (a process holds it, or that cannot be seen) a disagreement is
+    reported only if it stands unchanged at a second look. Raises nothing for what cannot be read: the report
+    names it. Where there is a `ledger` (False: it is neither read nor written) the stores are compared with its
+    last seal, and with `keep` whose each memory is goes into it. With `seal` the chain is extended afterwards, if
+    nothing is unexplained or `accept` says why it may stand.
     """
     say = progress or no_progress
     with ledgers.opened(install, host, wanted=ledger) as book:
@@ -77,7 +79,14 @@ def audit(
         recovered = ledgers.recovered(book)
         with no_collector():
             report, reading = _audit(
-                install, host, select, ignore, (snapshots, interrupted, recovered), say, pause, sealing
+                install,
+                host,
+                select,
+                ignore,
+                (snapshots, interrupted, tuple(left_moves), recovered),
+                say,
+                pause,
+                sealing,
             )
         if reading is None or not keep:
             return report
@@ -125,7 +134,7 @@ def _audit(
     host: Host,
     select: Sequence[str],
     ignore: Sequence[str],
-    kept: tuple[Snapshots | None, Interrupted | None, Mapping[str, str]],
+    kept: tuple[Snapshots | None, Interrupted | None, tuple[LeftMove, ...], Mapping[str, str]],
     say: Progress,
     pause: Callable[[float], None],
     sealing: Sealing | NotChecked,
@@ -133,11 +142,21 @@ def _audit(
     """The report, and what it was made of; None where there was nothing to read."""
     started = time.monotonic()
     codes = _codes(select, ignore)
-    reading = replace(
-        _look(install, host, say, sealing), snapshots=kept[0], interrupted=kept[1], recovered=kept[2]
-    )
+
+    def look() -> Reading:
+        return replace(
+            _look(install, host, say, sealing),
+            snapshots=kept[0],
+            interrupted=kept[1],
+            left_moves=kept[2],
+            recovered=kept[3],
+        )
+
+    reading = look()
     if _nothing_there(reading):
-        absent = _report(reading, (), _absent(reading), (), codes=(), seconds=time.monotonic() - started)
+        cut_off = tuple(one for one in interrupted_operation(reading) if isinstance(one, Finding))
+        seconds = time.monotonic() - started
+        absent = _report(reading, cut_off, _absent(reading), (), codes=(), seconds=seconds)
         return absent, None
     say("comparing", None, None)
     findings, not_checked = judge(reading, codes)
@@ -145,9 +164,7 @@ def _audit(
         first = {standing_key(f) for f in findings}
         say("looking again at what disagrees", None, None)
         pause(SECOND_LOOK_S)
-        reading = replace(
-            _look(install, host, say, sealing), snapshots=kept[0], interrupted=kept[1], recovered=kept[2]
-        )
+        reading = look()
         again, not_checked = judge(reading, codes)
         findings = [f for f in again if not f.code.startswith(PASSING) or standing_key(f) in first]
         reading = _standing(reading, findings)

@@ -12,6 +12,7 @@ from mem0audit.install.host import Host
 from mem0audit.install.places import look_at
 from mem0audit.install.processes import holders
 from mem0audit.operations.interrupted import interrupted, read_record, record_path, words
+from mem0audit.operations.leftmoves import refuse_left_moves
 from mem0audit.operations.targets import how_to_stop, named, only_linux, targets_of
 from mem0audit.stores import exchange
 
@@ -42,6 +43,7 @@ def plan_discard(install: Install, host: Host, work: str = "restore") -> Discard
     install, and is still the same. Changes nothing. Raises Refused, CouldNotRead where there is nothing."""
     only_linux()
     history, vectors = targets_of(install, None, host)
+    refuse_left_moves(install, host)
     found = interrupted(install, host)
     if found is not None:
         raise Refused(

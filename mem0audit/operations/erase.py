@@ -1,7 +1,8 @@
 """Delete a scope's memories through mem0's own API, by id, and one sweep over the entities that linked them.
 
 Before the first deletion the ids are in the ledger, together with the record of the erasure; after the last step they
-go. Whatever cuts it off between, the same command finishes it, also after the last memory is gone.
+go. Whatever cuts it off between, the same command finishes it, also after the last memory is gone. The last steps, the
+agent stopped: texts are emptied where that is asked for, and every byte is searched for what is still readable.
 """
 
 from __future__ import annotations
@@ -20,11 +21,16 @@ from mem0audit import __version__
 from mem0audit.core import snapshot as snapshot_core
 from mem0audit.core import versions
 from mem0audit.core.erase import (
+    Emptied,
+    Emptying,
     Erased,
     ErasePlan,
     HeldBy,
     Intent,
     Left,
+    ShortLived,
+    before_and_after,
+    counted,
     intent_text,
     parse_intent,
 )
@@ -41,6 +47,7 @@ from mem0audit.core.model import (
 )
 from mem0audit.core.points import EntityRecord, Owner, keep_entity, text_digest
 from mem0audit.core.reading import TELEMETRY_COLLECTIONS
+from mem0audit.core.residue import FileSearch, Residue
 from mem0audit.core.scopes import Scope
 from mem0audit.core.times import shown
 from mem0audit.core.words import shell_word
@@ -51,13 +58,17 @@ from mem0audit.operations import ledger as ledgers
 from mem0audit.operations.erasures import erasures_on_record, keep_beside
 from mem0audit.operations.interrupted import interrupted
 from mem0audit.operations.known import known_snapshots
+from mem0audit.operations.leftmoves import refuse_left_moves
 from mem0audit.operations.look import ENTITIES_SUFFIX, Progress, no_collector, no_progress
 from mem0audit.operations.mem0door import Door, find_door, inside, open_door, refuse_and_remember
+from mem0audit.operations.redact import apply_redaction, plan_clearing, plan_redaction
+from mem0audit.operations.residue import LogSeen, VectorsSeen, Whose, read_log, read_vectors, residue
 from mem0audit.operations.seal import explain
+from mem0audit.operations.snapshot import create, plan_create
 from mem0audit.operations.targets import refuse_in_use
-from mem0audit.stores import files
+from mem0audit.stores import files, overwrite
 from mem0audit.stores.embedded import EmbeddedStore
-from mem0audit.stores.history import read_history_file, read_rows
+from mem0audit.stores.history import MessageRow, TextRow, read_rows, read_texts
 from mem0audit.stores.ledger import CannotUse, Ledger
 from mem0audit.stores.mem0api import Mem0Worker
 from mem0audit.stores.mem0live import LiveMemory
@@ -79,22 +90,27 @@ def plan_erase(
     scope: Scope | None = None,
     memory_ids: Sequence[str] = (),
     only_this_store: bool = False,
+    redact: bool = False,
+    snapshot: ShortLived | None = None,
     settings: Settings | None = None,
     progress: Progress | None = None,
     door: Door | None = None,
 ) -> ErasePlan:
     """What a deletion would do, of a scope or of single memories; without both, of the one that was cut off here.
 
-    Reads everything, changes nothing. Raises Refused while a process has the install open, where no mem0 may change
-    it, where a restore or another deletion was cut off here, where no ledger can be kept (it holds the record), and
-    where another store of this machine has memories of the scope too (with `only_this_store` none is looked at).
-    CouldNotRead where there is nothing of it, UsageProblem where nothing is named and nothing was cut off. `door` is
-    for a caller that has the install open itself (`erase_inside`).
+    With `redact` the texts that mem0 leaves are emptied afterwards; where nothing is named, what was cut off is
+    finished as it was begun. `snapshot` is taken first, unless some was deleted before. Reads everything, changes
+    nothing. Raises Refused while a process has the install open, where no mem0 may change it, where a restore or
+    another deletion was cut off here, where no ledger can be kept (it holds the record), where texts could not be
+    emptied, and where another store of this machine has memories of the scope too (with `only_this_store` none is
+    looked at). CouldNotRead where there is nothing of it, UsageProblem where nothing is named and nothing was cut off.
+    `door` is for a caller that has the install open itself (`erase_inside`).
     """
     say = progress or no_progress
     if install.vectors is None:
         what = "a Qdrant server" if install.provider == "qdrant" else install.provider
         raise Refused(f"the vector store is {what}: this version deletes in embedded Qdrant folders only")
+    refuse_left_moves(install, host)
     left_over = interrupted(install, host)
     if left_over is not None and left_over.course != "clean":
         raise Refused(
@@ -113,7 +129,14 @@ def plan_erase(
         owners = _owners(book) if book is not None else {}
     wanted = tuple(dict.fromkeys(_named_id(one) for one in memory_ids))
     if intent is not None:
+        redact = redact or (intent.redact and scope is None and not wanted)
         scope, wanted = _same(intent, scope, wanted)
+        if intent.redact and door is not None:
+            words = " ".join(map(shell_word, intent.scope.words)) if intent.scope is not None else ""
+            raise Refused(
+                "a deletion was cut off that empties texts too: it is finished with the agent stopped",
+                " ".join(filter(None, ("mem0audit delete", words, "--redact"))),
+            )
     elif scope is None and not wanted:
         raise UsageProblem(
             "whose memories? No deletion was cut off here that would be finished",
@@ -137,9 +160,21 @@ def plan_erase(
     entities, gone, warnings = _entities(store, door, scope, memories, ever, say)
     say("reading the log", None, None)
     left = _left(door.history, scope, ever)
+    who = Whose(scope, ever, frozenset(owners))
+    seen, log = _seen(door, who)
     if not (memories.mine or entities or left.history_rows or left.messages or intent):
         said = scope.shown if scope is not None else ", ".join(map(str, wanted))
         raise CouldNotRead(f"nothing of {said} is in this store", "whose memories there are: mem0audit users")
+    emptying = _emptying(here, host, door, memories, seen, log) if redact else None
+    if intent is not None and intent.redact and not redact:
+        warnings.append(
+            "The run that was cut off was to empty texts too; this one does not, without --redact."
+        )
+    if intent is not None and snapshot is not None:
+        snapshot = None
+        warnings.append("No snapshot is taken: it would hold the half that the run that was cut off left.")
+    elif snapshot is not None:
+        plan_create(here, host, snapshot.folder)  # what would keep it from being taken is said now
     missing = [str(one) for one in wanted if one not in memories.mine]
     if missing and intent is None:
         warnings.append(
@@ -178,7 +213,69 @@ def plan_erase(
         resumed=intent,
         warnings=tuple(warnings),
         unseen=unseen,
+        places=counted((*seen.rows, *log.rows)),
+        texts=tuple(dict.fromkeys((*seen.texts, *log.texts))),
+        blank=_blank(door.history, scope, ever) if redact else (0, 0),
+        redact=emptying,
+        snapshot=snapshot,
     )
+
+
+def _seen(door: Door, who: Whose) -> tuple[VectorsSeen, LogSeen]:
+    """Every place that is read as rows, as a residue report has it."""
+    vectors = read_vectors(door.vectors, who)
+    return vectors, read_log(door.history, replace(who, ids=who.ids | vectors.mine), vectors.everybody)
+
+
+def _emptying(
+    install: Install, host: Host, door: Door, memories: _Memories, seen: VectorsSeen, log: LogSeen
+) -> Emptying:
+    """What is emptied after the deletion. Raises Refused, CouldNotRead where it could not be done then."""
+    plan_clearing(install, host)
+    why = overwrite.why_not_emptied(door.history)
+    if why is not None:
+        raise Refused(
+            f"{door.history}: {why}: no text can be emptied in it", "without --redact it is left alone"
+        )
+    for gap in (*seen.not_read, *log.not_read):
+        raise CouldNotRead(f"{gap.what}: {gap.why}; nothing was changed")
+    found = {one.name: one.count or 0 for one in seen.rows if one.kind == "points"}
+    if others := sum(found.values()) - len(memories.mine):
+        names = ", ".join(name for name, count in found.items() if count and name != door.collection)
+        raise Refused(
+            f"{others:,} memories of it would stay, and lose the texts of their log ({names or door.collection})",
+            "delete them first (--collection NAME), or leave --redact out",
+        )
+    rows = sum(one.count or 0 for one in log.rows if one.kind in ("history", "stranded"))
+    messages = sum(one.count or 0 for one in log.rows if one.kind == "messages")
+    # mem0 writes each text once more, into the row that logs its deletion
+    return Emptying(rows + memories.with_text, messages, log.unattributed)
+
+
+def _blank(history: str, scope: Scope | None, ids: Collection[str]) -> tuple[int, int]:
+    """How many rows of the log (and of what migrations left), and messages, of theirs have an empty text and no other.
+
+    Their number grows by what is emptied, whoever was killed meanwhile.
+    """
+    rows = messages = 0
+
+    def begin() -> None:
+        nonlocal rows, messages
+        rows = messages = 0
+
+    def take(page: list[TextRow]) -> None:
+        nonlocal rows
+        rows += sum("" in row.texts and not any(row.texts) for row in page if str(row.memory_id) in ids)
+
+    def take_messages(page: list[MessageRow]) -> None:
+        nonlocal messages
+        if scope is not None:
+            messages += sum(
+                row.content == "" and scope.covers_messages(str(row.session_scope)) for row in page
+            )
+
+    read_texts(history, take, take_messages, begin)
+    return rows, messages
 
 
 def _refuse_in_use(
@@ -229,9 +326,10 @@ def _same(
     if asked and (scope != intent.scope or (scope is None and set(map(str, wanted)) - named)):
         begun = intent.scope.shown if intent.scope is not None else _memories(len(named))
         words = " ".join(map(shell_word, intent.scope.words)) if intent.scope is not None else ""
+        redact = "--redact" if intent.redact else ""
         raise Refused(
             f"a deletion of {begun}, begun {shown(intent.at)}, was cut off here: it is finished first",
-            f"mem0audit delete {words}".rstrip(),
+            " ".join(filter(None, ("mem0audit delete", words, redact))),
         )
     return intent.scope, tuple(wanted) if intent.scope is None else ()
 
@@ -259,6 +357,7 @@ class _Memories:
         self.live: set[str] = set()
         self.mine: dict[PointId, Owner] = {}
         self.otherwise = 0
+        self.with_text = 0
         self._texts: set[bytes] = set()
         self._others: list[bytes] = []
 
@@ -283,6 +382,7 @@ class _Memories:
                 self.mine[point_id] = owner
             if digest is not None:
                 if is_mine:
+                    self.with_text += 1
                     self._texts.add(digest)
                 else:
                     self._others.append(digest)
@@ -352,11 +452,10 @@ def _dead_links(
 
 
 class _Rows:
-    """Takes history rows (a `model.RowSink`): which rows of these memories hold text, and which end with DELETE."""
+    """Takes history rows (a `model.RowSink`): the last event of each of these memories."""
 
     def __init__(self, ids: Collection[str]) -> None:
         self.ids = ids
-        self.with_text = 0
         self.last: dict[str, str] = {}
 
     def rows(self, page: Sequence[HistoryRow]) -> None:
@@ -364,7 +463,6 @@ class _Rows:
         for row in page:
             memory_id = str(row.memory_id)
             if memory_id in self.ids:
-                self.with_text += bool(row.old_memory) or bool(row.new_memory)
                 self.last[memory_id] = str(row.event)
 
 
@@ -374,14 +472,12 @@ def _read_log(history: str, ids: Collection[str]) -> _Rows | None:
 
 
 def _left(history: str, scope: Scope | None, ids: Collection[str]) -> Left:
-    """What mem0's API leaves of them: rows of the log that have text, and messages."""
-    rows = _read_log(history, ids)
-    log = read_history_file(history)
-    messages = 0
-    if scope is not None:
-        messages = sum(one.count for one in log.message_scopes if scope.covers_messages(one.scope))
-    known = log.file.problem is None
-    return Left(None if rows is None else rows.with_text, messages if known else None)
+    """What mem0's API leaves of them: rows of the log, and messages, that have text."""
+    log = read_log(history, Whose(scope, frozenset(ids), frozenset()), ())
+    if log.not_read:
+        return Left(None, None)
+    found = {one.kind: one.count for one in log.rows}
+    return Left(found.get("history", 0), found.get("messages", 0))
 
 
 def _held(
@@ -455,12 +551,17 @@ def apply_erase(
     receipt: str | None = None,
     progress: Progress | None = None,
     now: Callable[[], float] = time.time,
+    search: bool = False,
+    deleted: Callable[[Erased], None] | None = None,
     inside: tuple[Door, LiveMemory] | None = None,
 ) -> Erased:
-    """Deletes what was planned, through mem0, by id; then takes the links from entities, once.
+    """Deletes what was planned, through mem0, by id; then takes the links from entities, once, and empties texts where
+    that was planned.
 
-    `receipt` is a file for the receipt (JSON, 0600, no text and no plain id). Raises Refused where somebody has the
-    install open meanwhile (nothing was changed), Failed where it did not come to its end: the same command finishes it.
+    `receipt` is a file for the receipt (JSON, 0600, no text and no plain id). With `search`, and after every emptying,
+    all bytes are searched for what is still readable; before that `deleted` is told what was deleted. Raises Refused
+    where somebody has the install open meanwhile (nothing was changed), Failed where it did not come to its end: the
+    same command finishes it.
     """
     say = progress or no_progress
     started = time.monotonic()
@@ -470,6 +571,7 @@ def apply_erase(
     door = find_door(install, host) if inside is None else inside[0]
     way: AbstractContextManager[Mem0Worker | LiveMemory]
     way = open_door(door, host) if inside is None else inside[1].opened()
+    snapshot = _taken_first(plan, host, say, now)
     with ledgers.opened(install, host, make=True) as book:
         if book is None or isinstance(book, NotChecked):
             raise Refused(
@@ -477,7 +579,7 @@ def apply_erase(
             )
         say("opening the store with mem0", None, None)
         with way as memory:
-            intent = _begin(plan, book, now())
+            intent = _begin(plan, book, now(), snapshot)
             try:
                 _delete(memory, plan.ids, say)
                 _unlink(memory, EmbeddedStore(door.vectors), door, intent, say)
@@ -490,7 +592,8 @@ def apply_erase(
                 python=memory.versions.python,
                 overwritten=memory.overwrites,
                 ledger=str(book.path),
-                snapshots=plan.snapshots,
+                snapshot=intent.snapshot,
+                snapshots=(*plan.snapshots, *((HeldBy(snapshot, len(plan.ids)),) if snapshot else ())),
             )
             say("putting it on record", None, None)
             done = _put_on_record(done, intent, book, host, settings or Settings())
@@ -498,6 +601,9 @@ def apply_erase(
                 say("sealing", None, None)
                 done = _put_to_the_chain(done, host, say)
         done = replace(done, seconds=time.monotonic() - started)
+        if deleted is not None:
+            deleted(done)
+        done = _finished(done, plan, intent, door, host, settings, say, search=search)
         if receipt is not None:
             say("writing the receipt", None, None)
             _write_receipt(Path(host.cwd, receipt), done)
@@ -508,14 +614,95 @@ def apply_erase(
     return done
 
 
-def _begin(plan: ErasePlan, book: Ledger, at: float) -> Intent:
+def _taken_first(plan: ErasePlan, host: Host, say: Progress, now: Callable[[], float]) -> str | None:
+    """Takes the short-lived snapshot, where one is wanted; its path. Raises what `create` raises."""
+    if plan.snapshot is None or plan.resumed is not None:
+        return None
+    wanted = plan_create(plan.install, host, plan.snapshot.folder)
+    return create(wanted, host, progress=say, now=now, until=now() + plan.snapshot.seconds).path
+
+
+def _finished(
+    done: Erased,
+    plan: ErasePlan,
+    intent: Intent,
+    door: Door,
+    host: Host,
+    settings: Settings | None,
+    say: Progress,
+    *,
+    search: bool,
+) -> Erased:
+    """Empties texts where that is wanted, and says of every place what it held and holds. Raises Failed."""
+    ids = frozenset(intent.ever) | set(done.ids)
+    # the texts of entities that went before this run are in no row any more
+    not_known = done.entities - len(plan.entities_deleted) if plan.resumed is not None else 0
+    after, emptied = None, None
+    if plan.redact is not None:
+        emptied, after = _emptied(plan, intent, door, host, settings, say, ids)
+        rows, messages = _blank(door.history, intent.scope, ids)
+        earlier = rows - intent.blank[0] - emptied.history + messages - intent.blank[1] - emptied.messages
+        if earlier > 0:
+            not_known += earlier
+        emptied = replace(emptied, history=rows - intent.blank[0], messages=messages - intent.blank[1])
+        done = replace(done, overwritten=True, left=_left(door.history, intent.scope, ids))
+    elif search:
+        after = residue(
+            plan.install,
+            host,
+            scope=intent.scope,
+            memory_ids=() if intent.scope is not None else done.ids,
+            texts=plan.texts,
+            settings=settings,
+            progress=say,
+        )
+    if after is not None:
+        places = counted(after.rows)
+    else:
+        vectors, log = _seen(door, Whose(intent.scope, ids, frozenset()))
+        places = counted((*vectors.rows, *log.rows))
+    return replace(
+        done,
+        emptied=emptied,
+        after=after,
+        places=before_and_after(intent.places, places),
+        not_known=max(not_known, 0) if after is not None else 0,
+    )
+
+
+def _emptied(
+    plan: ErasePlan,
+    intent: Intent,
+    door: Door,
+    host: Host,
+    settings: Settings | None,
+    say: Progress,
+    ids: frozenset[str],
+) -> tuple[Emptied, Residue]:
+    try:
+        wanted = plan_redaction(plan.install, host, scope=intent.scope, memory_ids=sorted(ids))
+        done = apply_redaction(wanted, host, texts=plan.texts, settings=settings, progress=say)
+    except Mem0auditError as problem:
+        raise Failed(
+            f"the memories are deleted, and texts of theirs not all emptied: {problem.message}",
+            "\n".join(filter(None, (problem.hint, f"{_AGAIN}; without --redact it ends, and leaves them"))),
+        ) from None
+    files_rebuilt = len(done.cleared.databases)
+    rows = done.history + done.stranded
+    return Emptied(rows, done.messages, done.unattributed, files_rebuilt, done.seal), done.after
+
+
+def _begin(plan: ErasePlan, book: Ledger, at: float, snapshot: str | None) -> Intent:
     """Puts on the disk what is to be done, with what a run that was cut off had begun. Raises Failed."""
     entities = {str(one): len(links) for one, links in plan.entities.items()}
     begun = plan.resumed
     if begun is None:
-        begun = Intent(at, secrets.token_hex(16), plan.scope, (), (), {}, plan.left)
+        salt = secrets.token_hex(16)
+        begun = Intent(at, salt, plan.scope, (), (), {}, plan.left, plan.places, snapshot=snapshot)
     intent = replace(
         begun,
+        blank=begun.blank if begun.redact else plan.blank,
+        redact=begun.redact or plan.redact is not None,
         ids=tuple(dict.fromkeys((*begun.ids, *plan.ids))),
         ever=tuple(sorted({*begun.ever, *plan.ever})),
         entities={**entities, **begun.entities},
@@ -713,12 +900,66 @@ def receipt_of(done: Erased) -> dict[str, Any]:
         "before": {"history_rows": done.before.history_rows, "messages": done.before.messages},
         "left": {"history_rows": done.left.history_rows, "messages": done.left.messages},
         "snapshots": [{"path": one.path, "memories": one.memories} for one in done.snapshots],
+        **emptied_and_left(done),
+    }
+
+
+def emptied_and_left(done: Erased) -> dict[str, Any]:
+    """What was emptied, and what each place held and holds, as data: counts and paths."""
+    emptied, after = done.emptied, done.after
+    return {
+        "redacted": None
+        if emptied is None
+        else {
+            "history_rows": emptied.history,
+            "messages": emptied.messages,
+            "unattributed_rows": emptied.unattributed[0],
+            "files_rebuilt": emptied.files,
+        },
+        "places": [
+            {"kind": one.kind, "name": one.name, "before": one.count, "after": now}
+            for one, now in done.places
+        ],
+        "short_lived_snapshot": done.snapshot,
+        "erased": done.erased,
+        "searched": None
+        if after is None
+        else {
+            "texts": after.texts,
+            "texts_too_short": after.too_short,
+            "texts_not_known": done.not_known,
+            "files": [_searched(one) for one in after.files],
+            "copies": [
+                {
+                    "kind": one.kind,
+                    "path": one.path,
+                    "memories": one.memories,
+                    "rows": one.rows,
+                    "until": one.until,
+                    "files": [_searched(file) for file in one.files],
+                }
+                for one in after.copies
+            ],
+            "not_searched": [{"what": one.what, "why": one.why} for one in after.not_searched],
+        },
+    }
+
+
+def _searched(one: FileSearch) -> dict[str, Any]:
+    return {
+        "path": one.path,
+        "size_bytes": one.size_bytes,
+        "whole": one.whole,
+        "pieces": one.pieces,
+        "short": one.short,
+        "shared_with_others": one.shared,
     }
 
 
 def _write_receipt(path: Path, done: Erased) -> None:
-    if not (done.memories or done.entities or done.links) and _is_receipt_of(path, done):
-        return  # of the run that did it: this one found nothing left to remove
+    emptied = done.emptied is not None and (done.emptied.history or done.emptied.messages)
+    if not (done.memories or done.entities or done.links or emptied) and _is_receipt_of(path, done):
+        return  # of the run that did it: this one found nothing left to do, and the same verdict
     document = {"schema": 1, "kind": "erasure-receipt", **receipt_of(done)}
     try:
         files.write_file(path, json.dumps(document, indent=2, ensure_ascii=True).encode("ascii") + b"\n")
@@ -729,7 +970,7 @@ def _write_receipt(path: Path, done: Erased) -> None:
 
 
 def _is_receipt_of(path: Path, done: Erased) -> bool:
-    """Whether a receipt of the same scope, or of the same memories, lies there."""
+    """Whether a receipt of the same scope, or of the same memories, with the same verdict lies there."""
     try:
         there = json.loads(small_file(path))
         of = replace(done, salt=str(there["salt"]))
@@ -738,6 +979,7 @@ def _is_receipt_of(path: Path, done: Erased) -> bool:
             there["kind"] == "erasure-receipt"
             and there["scope"] == wanted["scope"]
             and set(wanted["ids"]) <= set(there["ids"])
+            and there["erased"] == wanted["erased"]
         )
     except (OSError, ValueError, TypeError, KeyError):
         return False

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 from mem0audit.core.erasures import Erasure
-from mem0audit.core.errors import CouldNotRead, Failed, UsageProblem
+from mem0audit.core.errors import CouldNotRead, Failed, Mem0auditError, UsageProblem
 from mem0audit.core.retention import Decision, Policy, Standing, State, decide
 from mem0audit.core.snapshot import Listed
 from mem0audit.core.times import instant
@@ -108,7 +110,8 @@ def _standing(one: Listed, erasures: Sequence[Erasure]) -> Standing:
     changes, lost = manifest.counts.get("changes") or 0, manifest.findings.get("D302", 0)
     since = [erasure for erasure in erasures if erasure.at >= manifest.taken_at]
     erased = erased_in(Path(one.path), since) if since and state == "good" else 0
-    return Standing(one.name, taken_at, state, why, kept, series, changes, lost, erased)
+    until = manifest.short_lived_until
+    return Standing(one.name, taken_at, state, why, kept, series, changes, lost, erased, until)
 
 
 def _missing(path: str) -> str | None:
@@ -152,6 +155,43 @@ def expire(plan: ExpirePlan, progress: Progress | None = None) -> Expired:
     except OSError as error:
         _failed(error, folder, removed)
     return Expired(again, tuple(removed), cleared, tuple(sorted(wanted - set(removed))))
+
+
+def overdue(folders: Sequence[str], now: float) -> tuple[str, ...]:
+    """The short-lived snapshots in these folders whose time is over; a folder that is not there, or cannot be read,
+    has none. Reads their manifests alone."""
+    found = []
+    for folder in dict.fromkeys(map(os.path.realpath, folders)):
+        with suppress(Mem0auditError, OSError):
+            found += [
+                one.path
+                for one in list_snapshots(folder)
+                if one.manifest is not None
+                and one.manifest.name == one.name
+                and (until := one.manifest.short_lived_until) is not None
+                and until <= now
+            ]
+    return tuple(found)
+
+
+def remove_overdue(paths: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Removes these short-lived snapshots; the paths of those that went, and why the others did not. Raises nothing."""
+    said = {path: _removed(Path(path)) for path in paths}
+    gone = tuple(path for path, problem in said.items() if problem is None)
+    return gone, tuple(problem for problem in said.values() if problem is not None)
+
+
+def _removed(path: Path) -> str | None:
+    """Removes a snapshot; why that failed, None where it did not."""
+    try:
+        with files.snapshot_folder(path.parent):
+            files.remove_snapshot(path)
+            forget(path.parent, [path.name])
+    except Mem0auditError as problem:
+        return problem.message
+    except OSError as error:
+        return f"{path}: {(error.strerror or 'failed').lower()}"
+    return None
 
 
 def _went(removed: list[str]) -> str:

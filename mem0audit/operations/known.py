@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -20,6 +20,7 @@ from mem0audit.install.host import Host
 from mem0audit.operations.erasures import erased_in, erasures_on_record
 from mem0audit.operations.ledger import snapshot_folders
 from mem0audit.operations.marks import manifest_sha, read_marks
+from mem0audit.operations.moved import places_before
 from mem0audit.operations.verify import verify
 from mem0audit.stores import files, snapshots
 
@@ -35,6 +36,7 @@ def known_snapshots(install: Install, host: Host, settings: Settings, *, ledger:
     """
     folders = [*filter(None, [settings.snapshot_dir]), *snapshot_folders(install, host, ledger=ledger)]
     looked = tuple(dict.fromkeys(os.path.realpath(folder) for folder in folders))
+    before = places_before(install, host) if ledger else {}
     found: list[SeenSnapshot] = []
     not_read: list[NotChecked] = []
     unfinished: list[str] = []
@@ -54,7 +56,7 @@ def known_snapshots(install: Install, host: Host, settings: Settings, *, ledger:
             marks = {}
         erasures = erasures_on_record(install, folder, host, ledger=ledger).erasures
         for name in names:
-            one = _seen(Path(folder, name), install, erasures)
+            one = _seen(Path(folder, name), install, before, erasures)
             if one is not None:
                 found.append(_with_verdict(one, marks.get(name, Mark())))
     found.sort(key=lambda one: (one.taken_at or 0.0, one.name))
@@ -62,7 +64,9 @@ def known_snapshots(install: Install, host: Host, settings: Settings, *, ledger:
     return Snapshots(looked, tuple(found), tuple(not_read), max_age_s, host.now, tuple(unfinished))
 
 
-def _seen(path: Path, install: Install, erasures: Sequence[Erasure]) -> SeenSnapshot | None:
+def _seen(
+    path: Path, install: Install, before: Mapping[str, float], erasures: Sequence[Erasure]
+) -> SeenSnapshot | None:
     try:
         verdict = verify(str(path), "quick")
     except CouldNotRead as problem:
@@ -71,7 +75,7 @@ def _seen(path: Path, install: Install, erasures: Sequence[Erasure]) -> SeenSnap
     problems = tuple(f"{p.path} {p.detail}" for p in verdict.problems)
     if manifest is None:
         return SeenSnapshot(path.name, str(path), None, problems=problems)
-    if not _is_of(manifest, install):
+    if not _is_of(manifest, install, before):
         return None
     later = [one for one in erasures if one.at >= manifest.taken_at]
     return SeenSnapshot(
@@ -85,6 +89,7 @@ def _seen(path: Path, install: Install, erasures: Sequence[Erasure]) -> SeenSnap
         erased=erased_in(path, later) if later and not problems else 0,
         changes=manifest.counts.get("changes"),
         lost=manifest.findings.get("D302", 0),
+        until=manifest.short_lived_until,
     )
 
 
@@ -98,9 +103,12 @@ def _with_verdict(one: SeenSnapshot, mark: Mark) -> SeenSnapshot:
     return replace(one, problems=one.problems or (f"verify found on {checked.at}: {checked.problem}",))
 
 
-def _is_of(manifest: Manifest, install: Install) -> bool:
-    """Taken from one of this install's two stores, by their paths: after a move one of them is still there."""
+def _is_of(manifest: Manifest, install: Install, before: Mapping[str, float]) -> bool:
+    """Taken from one of this install's two stores, by their paths: where they lie, or lay `before` a move."""
     ours = {os.path.realpath(install.history.value)}
     if install.vectors is not None:
         ours.add(os.path.realpath(install.vectors.value))
-    return not ours.isdisjoint(map(os.path.realpath, (manifest.history.value, manifest.vectors.value)))
+    theirs = (manifest.history.value, manifest.vectors.value)
+    if not ours.isdisjoint(map(os.path.realpath, theirs)):
+        return True
+    return any(manifest.taken_at <= before.get(path, float("-inf")) for path in theirs)

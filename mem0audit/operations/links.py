@@ -47,7 +47,7 @@ def plan_link(
             f"--leave-link: {old} is a mount point, which no link can replace",
             "mount the new folder there instead",
         )
-    if place.link_target is not None:
+    if place.link_target is not None and place.link_target != new:
         raise Refused(
             f"--leave-link: {old} is a link already",
             f"let it lead to the new place: ln -sfn {shell_word(new)} {shell_word(old)}",

@@ -175,6 +175,7 @@ def keep(folder: str | None, name: str, reason: str | None, now: float) -> tuple
             raise CouldNotRead(
                 f"{path}: {core.MANIFEST} cannot be read, and such a snapshot is never removed by expire"
             )
+        _lasting(path)
         kept = Kept(shown(now), reason, sha)
 
     def mark(marks: dict[str, Mark]) -> None:
@@ -188,6 +189,19 @@ def keep(folder: str | None, name: str, reason: str | None, now: float) -> tuple
         what = (error.strerror or "failed").lower()
         raise Failed(f"{path.parent / MARKS}: {what}; the marks are as they were") from None
     return str(path), kept
+
+
+def _lasting(path: Path) -> None:
+    """Raises Refused for a snapshot that was made to be short-lived."""
+    try:
+        manifest = verify(str(path), "quick").manifest
+    except CouldNotRead:
+        return
+    if manifest is not None and manifest.until is not None:
+        raise Refused(
+            f"{path}: was taken before a deletion to go at {manifest.until}: it is not kept longer",
+            "mem0audit snapshot create takes one that lasts",
+        )
 
 
 def forget(folder: Path, names: Sequence[str]) -> None:

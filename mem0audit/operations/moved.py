@@ -2,7 +2,7 @@
 as well as from the new one, and after a reboot that took all else of the old place."""
 
 # Paths here are texts, kept as they were written.
-# ruff: noqa: PTH116, PTH118
+# ruff: noqa: PTH116, PTH118, PTH119, PTH120
 
 from __future__ import annotations
 
@@ -21,21 +21,27 @@ RECORD = "moves.json"
 _MOST_FILES = 10_000
 
 
-def note_moves(moves: tuple[Move, ...], install: Install, host: Host) -> NotChecked | None:
-    """Remembers moves that were made, for `status`; why not, where they cannot be. `install` is as it was before."""
+def note_moves(
+    moves: tuple[Move, ...], install: Install, host: Host, *, made_before: bool = False
+) -> NotChecked | None:
+    """Remembers moves that were made, for `status`; why not, where they cannot be. `install` is as it was before.
+    With `made_before` those that are remembered already keep their time."""
     problem = why_no_ledger(install, host)
     if problem is not None:
         return NotChecked("moves", problem.why, gap=False)
     folder = Path(ledger_folder(host))
     try:
-        kept = _read(host)
-    except (OSError, ValueError):
-        kept = ()  # one that does not read is of no use to anybody
-    for move in moves:
-        kept = with_move(kept, move)
-    try:
         files.make_folders(folder)
-        files.write_file(folder / RECORD, moves_text(kept).encode("ascii"))
+        with files.folder_locked(folder):
+            try:
+                kept = _read(host)
+            except (OSError, ValueError):
+                kept = ()  # one that does not read is of no use to anybody
+            known = {(m.half, m.old, m.new) for m in kept} if made_before else set()
+            for move in moves:
+                if (move.half, move.old, move.new) not in known:
+                    kept = with_move(kept, move)
+            files.write_file(folder / RECORD, moves_text(kept).encode("ascii"))
     except OSError as error:
         return NotChecked("moves", f"{folder / RECORD}: {(error.strerror or '?').lower()}", gap=False)
     return None
@@ -43,6 +49,27 @@ def note_moves(moves: tuple[Move, ...], install: Install, host: Host) -> NotChec
 
 def _read(host: Host) -> tuple[Move, ...]:
     return parse_moves((Path(ledger_folder(host)) / RECORD).read_bytes())
+
+
+def places_before(install: Install, host: Host) -> dict[str, float]:
+    """Where the stores of an install lay before they were moved, each with the time until which they did (seconds since
+    1970): as they were named, and links followed."""
+    try:
+        moves = _read(host)
+    except (OSError, ValueError):
+        return {}
+    here = {_real(install.history.value, host)}
+    if install.vectors is not None:
+        here.add(_real(install.vectors.value, host))
+    found: dict[str, float] = {}
+    for move in reversed(moves):  # the newest first: what was moved twice is followed back
+        if move.new in here or move.new in found:
+            for old in {
+                move.old,
+                os.path.join(_real(os.path.dirname(move.old), host), os.path.basename(move.old)),
+            }:
+                found[old] = max(move.at, found.get(old, move.at))
+    return found
 
 
 def followed(install: Install, host: Host) -> tuple[tuple[Followed, ...], NotChecked | None]:
@@ -70,8 +97,8 @@ def followed(install: Install, host: Host) -> tuple[tuple[Followed, ...], NotChe
 
 def _seen(move: Move, host: Host) -> Seen:
     new, old = holders([move.new], host), holders([move.old], host)
-    if not os.path.lexists(host.at(move.old)):
-        is_there = "nothing"
+    if not os.path.lexists(host.at(_real(move.old, host))):
+        is_there = "nothing"  # a link that leads to nothing is none of the agent's
     else:
         is_there = "link" if _real(move.old, host) == _real(move.new, host) else "something"
     return Seen(

@@ -16,6 +16,7 @@ from mem0audit.core.words import shell_word
 from mem0audit.install.host import Host, resolved
 from mem0audit.install.places import look_at
 from mem0audit.operations.interrupted import interrupted, words
+from mem0audit.operations.leftmoves import refuse_left_moves
 from mem0audit.operations.look import Progress, no_progress
 from mem0audit.operations.seal import explain
 from mem0audit.operations.snapshot import create, plan_create
@@ -50,6 +51,7 @@ def plan_put_back(install: Install, host: Host, folder: str, *, ledger: bool = T
     real = resolved(path, host)
     if not os.access(real, os.W_OK):
         raise Refused(f"{path}: cannot be written by this user", "run it as its owner, or with sudo")
+    refuse_left_moves(install, host)
     found = interrupted(install, host)
     if found is not None:
         raise Refused(

@@ -37,6 +37,7 @@ from mem0audit.operations.audit import audit
 from mem0audit.operations.erasures import erasures_on_record
 from mem0audit.operations.interrupted import interrupted
 from mem0audit.operations.known import known_snapshots
+from mem0audit.operations.leftmoves import refuse_left_moves
 from mem0audit.operations.look import ENTITIES_SUFFIX, Progress, chosen_collection, no_collector, no_progress
 from mem0audit.operations.mem0door import Door, open_door
 from mem0audit.operations.otherroots import where_it_lies
@@ -423,6 +424,7 @@ def apply_recover(
     say = progress or no_progress
     started = time.monotonic()
     refuse_in_use(plan.install, host)
+    refuse_left_moves(plan.install, host)
     if interrupted(plan.install, host) is not None:
         raise Refused(
             "a restore was cut off here: that comes first", "mem0audit snapshot restore --in-place --dry-run"

@@ -22,6 +22,7 @@ from mem0audit.install.config import Settings
 from mem0audit.install.host import Host, resolved, seen_through
 from mem0audit.install.places import look_at
 from mem0audit.operations.interrupted import interrupted, words
+from mem0audit.operations.leftmoves import refuse_left_moves
 from mem0audit.operations.look import Progress, no_progress
 from mem0audit.operations.residue import read_log, read_vectors, residue, whose
 from mem0audit.operations.seal import explain
@@ -42,6 +43,7 @@ def plan_clearing(install: Install, host: Host) -> ClearPlan:
     for path in (install.history.value, install.vectors.value):
         if seen_through(path, host)[0] is not None:
             raise Refused(f"{path} lies under another process's root: nothing is changed there")
+    refuse_left_moves(install, host)
     cut = interrupted(install, host)
     if cut is not None and cut.course != "clean":
         raise Refused(

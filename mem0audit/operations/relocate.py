@@ -28,13 +28,14 @@ from mem0audit.install.host import Host, resolved, seen_through
 from mem0audit.install.places import look_at
 from mem0audit.install.processes import holders
 from mem0audit.operations.ledger import ends_of_log
+from mem0audit.operations.leftmoves import refuse_left_moves
 from mem0audit.operations.look import Progress, no_progress
 from mem0audit.operations.moves import cut_off
 from mem0audit.operations.otherroots import as_the_agent_sees_it
-from mem0audit.operations.relocatemove import check_free, is_store, looks_moved, move, only_cleared
+from mem0audit.operations.relocatemove import check_free, is_store, looks_moved, move, only_cleared, was_moved
 from mem0audit.operations.relocatepair import newest_pair, take_pair
 from mem0audit.operations.snapshot import SLACK_BYTES, plan_create
-from mem0audit.operations.targets import is_mount_point, only_linux
+from mem0audit.operations.targets import check_names, is_mount_point, only_linux
 from mem0audit.operations.verify import verify
 from mem0audit.stores import exchange, files
 
@@ -63,6 +64,7 @@ def plan_relocate(
         what = "a Qdrant server" if install.provider == "qdrant" else install.provider
         raise Refused(f"the vector store is {what}: this version moves embedded Qdrant folders only")
     real = _real(to, host)
+    refuse_left_moves(install, host, but=real)
     where = core.destination(real, with_history)
     pair = newest_pair(where.pair, install)
     install = _after_its_process(install, pair, host)
@@ -79,10 +81,18 @@ def plan_relocate(
     cut = cut_off(where.staging)
     place = look_at(real, host)
     _check_place(to, real, place, host)
-    _check_around(to, where, seen, host)
-    moved = cut is not None and cut.course == "clean" and looks_moved(where, seen)
+    moved = looks_moved(where, seen, host) and (
+        cut.course == "clean" if cut is not None else was_moved(where, seen, host)
+    )
+    if not moved:
+        _check_around(to, where, seen, host)
+    check_names([where.vectors, _resolved(seen.vectors.value, host), _resolved(seen.history.value, host)])
+    gone = with_history and not log.exists and log.problem is None
+    if gone and pair is None and cut is None and not moved and not is_store(where.vectors):
+        raise CouldNotRead(f"{log.path} is not there: without --with-history the vectors alone are moved")
     if not moved and (cut is None or cut.course == "clean"):
         check_free(to, where, seen)
+        _check_writable(to, where, seen, host)
     agent = whose_mem0(seen, held.holders, host)
     _check_agent(agent)
     plan = RelocatePlan(
@@ -161,7 +171,7 @@ def _check_place(to: str, real: str, place: Place, host: Host) -> None:
     if is_mount_point(real, host):
         raise Refused(
             f"{to} is a mount point, and cannot be put in place by one rename",
-            f"name a folder in it: --to {shell_word(to.rstrip('/'))}/qdrant",
+            f"name a folder in it: --to {shell_word(to.rstrip('/') + '/qdrant')}",
         )
 
 
@@ -180,6 +190,28 @@ def _check_around(to: str, where: Destination, seen: Install, host: Host) -> Non
             raise Refused(f"{to} lies inside the vector store {folder}", "name a folder elsewhere with --to")
         if (folder / files.LOCK).exists() or (folder / snapshot_core.CHECKSUM).exists():
             raise Refused(f"{to} lies among the snapshots in {folder}", "name a folder elsewhere with --to")
+
+
+def _check_writable(to: str, where: Destination, seen: Install, host: Host) -> None:
+    """Refuses where the new stores could not be written, or the old ones not be put aside."""
+    new = next(folder for folder in Path(where.vectors).parents if folder.exists())
+    if not os.access(new, os.W_OK | os.X_OK):
+        raise Refused(
+            f"{to}: nothing can be written in {new} (a read-only filesystem, or another user's folder)",
+            "name another folder with --to, or run it as its owner",
+        )
+    assert seen.vectors is not None
+    for path in [seen.vectors.value, *([seen.history.value] if where.history is not None else [])]:
+        real = _resolved(path, host)
+        if seen_through(path, host)[0] is not None or not os.path.lexists(real):
+            continue  # what goes with its process is not put aside
+        folder = real if is_mount_point(real, host) else str(Path(real).parent)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise Refused(
+                f"{path} cannot be put aside: nothing can be written in {folder} (a read-only filesystem, or another "
+                "user's folder)",
+                "run it as the owner of that folder, or take a copy that lasts: mem0audit snapshot create --to DIR",
+            )
 
 
 def _resolved(path: str, host: Host) -> str:

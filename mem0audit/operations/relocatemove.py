@@ -15,17 +15,19 @@ from mem0audit.core import relocate as core
 from mem0audit.core import snapshot as snapshot_core
 from mem0audit.core.errors import CouldNotRead, Failed, Refused
 from mem0audit.core.model import Install, Origin
+from mem0audit.core.moved import Begun
 from mem0audit.core.reading import Reading
 from mem0audit.core.relocate import Destination, Lost, MoveIntent, Relocated, RelocatePlan
 from mem0audit.core.restore import Half, Piece
 from mem0audit.core.snapshot import Manifest
 from mem0audit.core.timeline import DELETE
 from mem0audit.core.times import instant, shown
-from mem0audit.core.words import shell_word
+from mem0audit.core.words import shell_word, shell_words
 from mem0audit.install.host import Host, resolved
 from mem0audit.operations.copied import agent_of, counted, counts, digests, judged
 from mem0audit.operations.discard import put_aside
 from mem0audit.operations.interrupted import differs, words
+from mem0audit.operations.leftmoves import note_begun, note_ended
 from mem0audit.operations.look import Progress, look_at_copy
 from mem0audit.operations.moves import QDRANTS, WORK, finish, install_at, settle, take_back, write_intent
 from mem0audit.operations.relocatepair import (
@@ -56,10 +58,41 @@ def is_store(folder: str) -> bool:
     return any(os.path.lexists(f"{folder}/{name}") for name in QDRANTS)
 
 
-def looks_moved(where: Destination, seen: Install) -> bool:
-    """Whether a store lies at the new place and none at the old one."""
+def looks_moved(where: Destination, seen: Install, host: Host) -> bool:
+    """Whether a store lies at the new place and none at the old one, or a link to the new one; the log too, where that
+    moves."""
     assert seen.vectors is not None
-    return is_store(where.vectors) and not is_store(seen.vectors.value)
+    pairs = [(seen.vectors.value, where.vectors)]
+    pairs += [(seen.history.value, where.history)] if where.history is not None else []
+    if not all(not os.path.lexists(old) or leads_to(old, new, host) for old, new in pairs[1:]):
+        return False
+    gone = not is_store(seen.vectors.value) or leads_to(seen.vectors.value, where.vectors, host)
+    return is_store(where.vectors) and gone and all(os.path.lexists(new) for _, new in pairs)
+
+
+def leads_to(old: str, new: str, host: Host) -> bool:
+    """Whether a link lies at `old` that leads to `new`."""
+    try:
+        return os.path.islink(old) and resolved(old, host) == new  # noqa: PTH114
+    except OSError:
+        return False
+
+
+def was_moved(where: Destination, seen: Install, host: Host) -> bool:
+    """Whether what lies at the new place was moved there from the old one: a move recorded that it put that aside."""
+    assert seen.vectors is not None
+    old = seen.vectors.value
+    try:
+        log = where.history or resolved(seen.history.value, host)
+        olds = (
+            f"{resolved(os.path.dirname(old), host)}/{os.path.basename(old)}",  # noqa: PTH119, PTH120
+            resolved(old, host),
+        )
+    except OSError:
+        return False
+    new = replace(seen, history=Origin(log, "the move"), vectors=Origin(where.vectors, "the move"))
+    begins = tuple(f"{one}{end}" for one in olds if one != where.vectors for end in (".replaced-", "/"))
+    return any(one.work == WORK and one.path.startswith(begins) for one in put_aside(new, host))
 
 
 def check_free(to: str, where: Destination, seen: Install) -> None:
@@ -67,10 +100,18 @@ def check_free(to: str, where: Destination, seen: Install) -> None:
     target = Path(where.vectors)
     assert seen.vectors is not None
     try:
-        if looks_moved(where, seen):
+        if is_store(where.vectors) and not is_store(seen.vectors.value):
+            log, beside = seen.history.value, f"{target.parent}/{core.HISTORY}"
+            if not os.path.lexists(log) and os.path.lexists(beside):
+                log = beside
             raise Refused(
                 f"{to} holds a store already, and {seen.vectors.value} is not there: it looks moved",
-                f"mem0audit audit --history {shell_word(seen.history.value)} --qdrant-path {shell_word(to)}",
+                f"mem0audit audit {shell_words(['--history', log, '--qdrant-path', to])}",
+            )
+        if is_store(where.vectors):
+            raise Refused(
+                f"{to} holds a store already, and {seen.vectors.value} is another one",
+                "what was moved, and where the agent writes: mem0audit status",
             )
         if target.is_dir() and any(target.iterdir()):
             raise Refused(
@@ -105,6 +146,20 @@ def move(plan: RelocatePlan, host: Host, say: Progress, now: Callable[[], float]
     says how it stands.
     """
     staging = Path(plan.where.staging)
+    assert plan.install.vectors is not None
+    if plan.ledger:
+        names = (plan.install.history.value, plan.install.vectors.value)
+        begun = Begun(*names, plan.where.vectors, plan.where.history is not None, now())
+        note_begun(begun, plan.install, host)
+    try:
+        return _moved(plan, host, say, now)
+    finally:
+        if plan.ledger and not os.path.lexists(staging):
+            note_ended(plan.where.vectors, plan.install, host)
+
+
+def _moved(plan: RelocatePlan, host: Host, say: Progress, now: Callable[[], float]) -> Relocated:
+    staging = Path(plan.where.staging)
     halves = [] if plan.cut_off is not None and plan.cut_off.course == "finish" else _halves(plan, host)
     owners = _owners(plan, halves)
     intent = None
@@ -137,10 +192,13 @@ def only_cleared(plan: RelocatePlan, host: Host, say: Progress, now: Callable[[]
     """Everything has its name and is written down: what the staging folder still holds goes, and it."""
     staging = Path(plan.where.staging)
     try:
-        with exchange.staging(staging, WORK):
-            exchange.remove_staging([staging])
+        if os.path.lexists(staging):
+            with exchange.staging(staging, WORK):
+                exchange.remove_staging([staging])
     except OSError as error:
         raise Failed(f"all is moved; {words(error)}", "the same command clears that away") from None
+    if plan.ledger:
+        note_ended(plan.where.vectors, plan.install, host)
     history = plan.where.history or resolved(plan.seen.history.value, host)
     manifest, _ = _manifest(plan, plan.where.vectors, history, say, now)
     new = install_at(manifest, history, plan.where.vectors)

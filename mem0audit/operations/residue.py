@@ -16,11 +16,20 @@ from typing import Any
 
 from mem0audit.core import snapshot as snapshot_core
 from mem0audit.core.errors import Mem0auditError, UsageProblem
-from mem0audit.core.model import CollectionInfo, FileProblem, Install, NotChecked, PointId, VectorFacts
+from mem0audit.core.model import (
+    CollectionInfo,
+    FileProblem,
+    Install,
+    NotChecked,
+    PointId,
+    SeenSnapshot,
+    VectorFacts,
+)
 from mem0audit.core.needles import Hits, Needles
 from mem0audit.core.residue import LAST_MESSAGES, Copy, FileSearch, Residue, Rows, goes_on
 from mem0audit.core.restore import Interrupted
 from mem0audit.core.scopes import Scope
+from mem0audit.core.times import shown
 from mem0audit.install.candidates import find_candidates
 from mem0audit.install.config import Settings
 from mem0audit.install.host import Host
@@ -30,6 +39,7 @@ from mem0audit.operations.discard import put_aside
 from mem0audit.operations.expire import plan_expire
 from mem0audit.operations.interrupted import interrupted
 from mem0audit.operations.known import known_snapshots
+from mem0audit.operations.leftmoves import left_moves
 from mem0audit.operations.look import ENTITIES_SUFFIX, Progress, no_collector, no_progress
 from mem0audit.operations.otherroots import as_the_agent_sees_it, where_it_lies
 from mem0audit.operations.schedule import policies
@@ -642,28 +652,37 @@ def _copies(
         folder = rawfiles.in_folder(one.path, snapshot_core.VECTORS)
         memories, rows = _read_copy(folder, history, who, texts, not_searched)
         kind = "snapshot" if one.pair else "imported backup"
-        found.append(
-            _CopySeen(kind, one.path, (one.path,), memories, rows, until.get(one.path, _NO_SCHEDULE))
-        )
+        found.append(_CopySeen(kind, one.path, (one.path,), memories, rows, _goes(one, until)))
     found += [
         _CopySeen("unfinished snapshot", path, (path,), None, None, "until the next snapshot create")
         for path in known.unfinished
     ]
-    discard = "until mem0audit snapshot restore --discard-replaced"
-    for path in (one.path for one in put_aside(install, host)):
+    for kept in put_aside(install, host):
+        path = kept.path
+        discard = f"until mem0audit {'snapshot restore' if kept.work == 'restore' else 'relocate'} --discard-replaced"
         is_folder = rawfiles.exists(rawfiles.in_folder(path, "collection"))
         memories, rows = _read_copy(
             path if is_folder else None, None if is_folder else path, who, texts, not_searched
         )
         places = (path,) if is_folder else (path, *(path + side for side in SIDES))
-        found.append(_CopySeen("put aside by a restore", path, places, memories, rows, discard))
+        found.append(_CopySeen(f"put aside by a {kept.work}", path, places, memories, rows, discard))
     cut = interrupted(install, host)
     if cut is not None:
         found += _cut_off(cut)
+    found += [
+        _CopySeen("left by a move that was cut off", path, (path,), None, None, "until that is settled")
+        for path in (one.cut.folder for one in left_moves(install, host))
+    ]
     for path in exports:
         if rawfiles.exists(path):
             found.append(_CopySeen("export", path, (path,), None, None, "until you remove it"))
     return found, texts
+
+
+def _goes(one: SeenSnapshot, until: Mapping[str, str]) -> str:
+    if one.until is not None:
+        return f"short-lived: the first command after {shown(one.until)} removes it"
+    return until.get(one.path, _NO_SCHEDULE)
 
 
 _NO_SCHEDULE = "until you remove it: no schedule that expires it is known"

@@ -40,10 +40,12 @@ from mem0audit.operations.interrupted import (
     words,
     write_intent,
 )
+from mem0audit.operations.leftmoves import refuse_left_moves
 from mem0audit.operations.look import Progress, no_progress
 from mem0audit.operations.seal import explain
 from mem0audit.operations.targets import (
     SLACK_BYTES,
+    check_names,
     check_owners,
     check_room,
     folder_owner,
@@ -100,6 +102,8 @@ def plan_restore(
         return RestorePlan(snapshot, manifest, to=to, warnings=warnings, not_read=not_read)
     assert install is not None
     targets = targets_of(install, snapshot, host)
+    refuse_left_moves(install, host)
+    check_names([target.real for target in targets])
     unseen = refuse_in_use(install, host)
     check_room(targets, manifest, host)
     check_owners(targets)

@@ -223,8 +223,9 @@ def create(
     progress: Progress | None = None,
     now: Callable[[], float] = time.time,
     ledger: bool = True,
+    until: float | None = None,
 ) -> Taken:
-    """Takes the snapshot that was planned, beside the running agent.
+    """Takes the snapshot that was planned, beside the running agent; a short-lived one goes `until` then.
 
     Both stores are copied as of one instant, rebuilt without free pages, checked, audited as a pair and compared
     with the live install, and then published by one rename. Where there is a `ledger` (False: it is neither read nor
@@ -241,7 +242,9 @@ def create(
 
         def fill(hidden: Path, name: str, last: bool) -> Manifest | None:
             with brought_here(plan.install, host) as here:
-                done = _take(plan.install, here, host, hidden, name, now, say, beside_seal, last=last)
+                done = _take(
+                    plan.install, here, host, hidden, name, now, say, beside_seal, last=last, until=until
+                )
             if done is None:
                 return None
             read[:] = [done[1]]
@@ -376,6 +379,7 @@ def _take(
     sealing: Sealing | None,
     *,
     last: bool,
+    until: float | None,
 ) -> tuple[Manifest, Reading] | None:
     """Fills the hidden folder and says what is in it; None where the pair differs from the live stores and can be
     tried again.
@@ -426,6 +430,7 @@ def _take(
             why = why or f"the pair has findings that the live stores do not have: {listed}"
     files.sync_tree(hidden)
     manifest = _manifest(install, host, hidden, name, created_at, agent, reading, found, taken, why)
+    manifest = replace(manifest, until=None if until is None else shown(until))
     write_manifest(hidden, manifest)
     return manifest, reading
 

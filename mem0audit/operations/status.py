@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from mem0audit import __version__
 from mem0audit.core.model import Agent, Candidate, Holder, Install, NotChecked, Place, Snapshots
 from mem0audit.core.moved import Followed
+from mem0audit.core.relocate import LeftMove
 from mem0audit.core.restore import Interrupted
 from mem0audit.install.agents import whose_mem0
 from mem0audit.install.candidates import find_candidates
@@ -19,6 +20,7 @@ from mem0audit.operations import ledger as ledgers
 from mem0audit.operations.discard import put_aside
 from mem0audit.operations.interrupted import interrupted
 from mem0audit.operations.known import known_snapshots
+from mem0audit.operations.leftmoves import left_moves
 from mem0audit.operations.moved import followed
 from mem0audit.operations.otherroots import as_the_agent_sees_it
 from mem0audit.stores.ledger import CannotUse
@@ -60,6 +62,8 @@ class Status:
     snapshots: Snapshots | None = None
     interrupted: Interrupted | None = None
     """A restore of it that was cut off."""
+    left_moves: tuple[LeftMove, ...] = ()
+    """Moves of it that were cut off."""
     put_aside: tuple[str, ...] = ()
     """What restores replaced, and what was deleted since may still be in."""
     moved: tuple[Followed, ...] = ()
@@ -74,6 +78,7 @@ def status(install: Install, host: Host, *, ledger: bool = True, settings: Setti
     known = known_snapshots(install, host, settings or Settings(), ledger=ledger)
     moves, moves_unread = followed(install, host) if ledger else ((), None)
     cut = interrupted(install, host)
+    left = left_moves(install, host, ledger=ledger)
     aside = put_aside(install, host)
     seen = _ledger(install, host, ledger)
     paths = [install.history.value, *([install.vectors.value] if install.vectors else [])]
@@ -113,6 +118,7 @@ def status(install: Install, host: Host, *, ledger: bool = True, settings: Setti
         ledger=seen if isinstance(seen, LedgerSeen) else None,
         snapshots=known,
         interrupted=cut,
+        left_moves=left,
         put_aside=tuple(one.path for one in aside if one.work == "restore"),
         moved_aside=tuple(one.path for one in aside if one.work != "restore"),
         moved=moves,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pwd
-import shlex
 import stat
 import sys
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from mem0audit.core.errors import Refused
 from mem0audit.core.model import Holder, Install
 from mem0audit.core.restore import Half, Target, staging_beside, staging_inside
 from mem0audit.core.snapshot import Manifest
+from mem0audit.core.words import shell_words
 from mem0audit.install.host import Host, resolved, seen_through
 from mem0audit.install.mounts import mount_under, mountinfo_of
 from mem0audit.install.mounts import parse as parse_mounts
@@ -64,6 +64,22 @@ def mounted_below(real: str, host: Host) -> list[str]:
     """What is mounted inside a folder (links followed)."""
     points = [m.point for m in parse_mounts(mountinfo_of("self", host))]
     return [point for point in points if point.startswith(real.rstrip("/") + "/")]
+
+
+_ENDING: Final = len(".replaced-2026-11-30T023000Z-9999")
+"""The longest that is added to a name: of what is put aside, of staging folders, and of what is written for them."""
+
+
+def check_names(paths: Sequence[str]) -> None:
+    """Refuses paths (links followed) whose names are too long to be put aside under a dated one."""
+    for path in paths:
+        folder = next(str(one) for one in Path(path).parents if one.exists())
+        most = os.pathconf(folder, "PC_NAME_MAX")
+        if len(os.fsencode(os.path.basename(path))) + _ENDING > most:  # noqa: PTH119
+            raise Refused(
+                f"{path}: its name is too long to get a date after it ({most} bytes are possible there)",
+                f"one of at most {most - _ENDING} bytes is needed",
+            )
 
 
 def target_of(half: Half, path: str, host: Host) -> Target:
@@ -160,7 +176,7 @@ def refuse_in_use(install: Install, host: Host) -> str | None:
     first = look.holders[0]
     what = first.paths[0] if first.paths else install.vectors.value
     what = what.removesuffix("/.lock")
-    flags = shlex.join(("--history", paths[0], "--qdrant-path", paths[1])) + " "
+    flags = shell_words(("--history", paths[0], "--qdrant-path", paths[1])) + " "
     others = f" and {len(look.holders) - 1} more" if len(look.holders) > 1 else ""
     raise Refused(
         f"{what} is in use by {named(first)}{others}", how_to_stop(look.holders, paths, host, flags)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mem0audit.core.agentconfig import Advice, Updated
+from mem0audit.core.agentconfig import Advice, Updated, is_own
 from mem0audit.core.links import LinkPlan, tmpfiles_command
 from mem0audit.report.escape import escape
 from mem0audit.report.screen import Screen
@@ -45,6 +45,8 @@ def update_lines(advice: Advice, screen: Screen) -> list[str]:
         lines += [_diff(line, screen) for line in update.diff]
     for path, why in advice.cannot:
         lines += screen.wrap(f"{path} {why}.", hanging=2)
+    if all(is_own(update.keys) for update in advice.updates):
+        return lines + config_lines(advice, screen)
     return lines + _notes(advice, screen)
 
 

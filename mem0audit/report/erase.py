@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from mem0audit.core.erase import Erased, ErasePlan, HeldBy, Left
+from mem0audit.core.erase import Emptied, Emptying, Erased, ErasePlan, HeldBy, Left
 from mem0audit.core.scopes import Scope
 from mem0audit.core.times import shown
+from mem0audit.operations.erase import emptied_and_left
 from mem0audit.report.escape import escape
 from mem0audit.report.json import dump, install, not_checked
 from mem0audit.report.screen import Screen
@@ -34,9 +35,16 @@ def erase_plan_text(
             3,
             3,
         )
-    if _leaves(plan.left):
+    if plan.redact is not None:
         lines += screen.wrap(
-            f"It leaves, for mem0 has no call that removes them: {_leaves(plan.left)}.", hanging=3
+            f"Then it empties, in the file, for mem0 has no call for that: {_empties(plan.redact)}. The rows stay, "
+            "with their ids, events and times. The files are rebuilt, and every byte is searched.",
+            hanging=3,
+        )
+    elif _leaves(plan.left):
+        lines += screen.wrap(
+            f"It leaves, for mem0 has no call that removes them: {_leaves(plan.left)} (--redact empties them).",
+            hanging=3,
         )
     reach = _not_reached(plan)
     if reach:
@@ -48,7 +56,15 @@ def erase_plan_text(
         lines += screen.wrap(
             f"No process is seen with it open, but {plan.unseen}: the lock that the agent takes decides."
         )
-    lines += ["No snapshot is taken first: it would keep what is to go."]
+    if plan.snapshot is not None:
+        lines += screen.wrap(
+            f"A snapshot is taken first, into {plan.snapshot.folder}. It holds what is to go, counts as "
+            f"still readable, and the first command after {_hours(plan.snapshot.seconds)} removes it."
+        )
+    elif plan.resumed is None:
+        lines += screen.wrap(
+            "No snapshot is taken first: it would keep what is to go (--snapshot-for 24h: one for a day)."
+        )
     if to_do_it:
         words = plan.scope.words if plan.scope is not None else tuple(_memory_words(plan))
         lines += [f"To do it:   {screen.command('delete', *words, *flags)}"]
@@ -82,6 +98,16 @@ def _removes(plan: ErasePlan) -> str:
     return said
 
 
+def _hours(length: float) -> str:
+    hours = round(length / 3600)
+    return plural(hours, "hour") if hours <= 48 or hours % 24 else plural(hours // 24, "day")
+
+
+def _empties(what: Emptying | Emptied) -> str:
+    said = f"the text of {plural(what.history, 'history row')}"
+    return f"{said} and {plural(what.messages, 'chat message')}" if what.messages else said
+
+
 def _leaves(left: Left) -> str:
     parts = []
     if left.history_rows is None:
@@ -100,6 +126,9 @@ def _not_reached(plan: ErasePlan) -> list[str]:
     said += [_held("other collections of", one) for one in plan.elsewhere]
     if plan.same_text_elsewhere:
         said.append(f"{memories(plan.same_text_elsewhere)} of other owners that say the same as one of these")
+    if plan.redact is not None and plan.redact.unattributed[0]:
+        rows, of = plan.redact.unattributed
+        said.append(f"{plural(rows, 'history row')} of {memories(of)} that nobody can be found for")
     said += [f"not looked at: {one.what} ({one.why})" for one in plan.not_read]
     return said
 
@@ -120,8 +149,8 @@ def word_to_type(plan: ErasePlan) -> str:
     return str(plan.ids[0]) if len(plan.ids) == 1 else str(len(plan.ids))
 
 
-def erased_text(done: Erased, screen: Screen, receipt: str | None = None) -> str:
-    """What a deletion did, and what can still be read."""
+def erased_text(done: Erased, screen: Screen) -> str:
+    """What a deletion did, before texts are emptied and before every byte is searched."""
     parts = [memories(done.memories)]
     if done.entities:
         parts.append(plural(done.entities, "entity", "entities"))
@@ -138,6 +167,8 @@ def erased_text(done: Erased, screen: Screen, receipt: str | None = None) -> str
             "writes, and no call of it can log that later.",
             hanging=3,
         )
+    if done.snapshot is not None:
+        lines += screen.wrap(f"Taken before it, and soon to go: {done.snapshot}", hanging=3)
     if not done.overwritten:
         lines += screen.wrap(
             "What was deleted may still lie in free pages of the files: it was not overwritten.", hanging=3
@@ -146,9 +177,48 @@ def erased_text(done: Erased, screen: Screen, receipt: str | None = None) -> str
     lines += screen.wrap(
         f"On record, so that no restore brings it back: {', '.join((done.ledger, *done.recorded))}", hanging=3
     )
+    return "\n".join(lines) + "\n"
+
+
+def emptied_text(done: Erased, screen: Screen) -> str:
+    """What was emptied afterwards; empty where that was not asked for."""
+    emptied = done.emptied
+    if emptied is None:
+        return ""
+    both = ", counting the run that was cut off" if done.resumed else ""
+    lines = screen.wrap(
+        f"Emptied {_empties(emptied)}{both}; rebuilt {plural(emptied.files, 'file')}.",
+        hanging=3,
+    )
+    if emptied.seal is not None:
+        lines += screen.wrap(
+            f"The chain of seals does not know of this ({emptied.seal}): the next audit may find a change.",
+            hanging=3,
+        )
+    return "\n".join(lines) + "\n"
+
+
+def verdict_text(done: Erased, screen: Screen, receipt: str | None = None) -> str:
+    """What may be said of it as a whole, after the report on what is still readable."""
+    whose = _whose(done.scope, done.memories)
+    lines = []
+    if done.not_known:
+        lines += screen.wrap(
+            f"{plural(done.not_known, 'text')} went with the run that was cut off: nobody knows them any more, so they "
+            "could not be searched for.",
+            hanging=3,
+        )
+    if done.erased:
+        lines += [
+            screen.bold(line)
+            for line in screen.wrap(
+                f"Erased: none of the {plural(done.after.texts if done.after else 0, 'text')} known of {whose} is in "
+                "any row or byte that was searched."
+            )
+        ]
     if receipt is not None:
         lines += [f"Receipt: {escape(receipt)}"]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" if lines else ""
 
 
 # --- For machines ------------------------------------------------------------------------------------
@@ -171,6 +241,17 @@ def erase_plan_json(plan: ErasePlan) -> str:
                 for one, links in plan.entities.items()
             ],
             "left": _left(plan.left),
+            "redact": None
+            if plan.redact is None
+            else {
+                "history_rows": plan.redact.history,
+                "messages": plan.redact.messages,
+                "unattributed_rows": plan.redact.unattributed[0],
+            },
+            "short_lived_snapshot": None
+            if plan.snapshot is None
+            else {"folder": plan.snapshot.folder, "seconds": plan.snapshot.seconds},
+            "places": [{"kind": one.kind, "name": one.name, "count": one.count} for one in plan.places],
             "same_text_elsewhere": plan.same_text_elsewhere,
             "elsewhere": [_held_json(one) for one in plan.elsewhere],
             "snapshots": [_held_json(one) for one in plan.snapshots],
@@ -199,6 +280,8 @@ def erased_json(done: Erased, residue: str | None = None) -> str:
             "overwritten": done.overwritten,
             "before": _left(done.before),
             "left": _left(done.left),
+            **{key: value for key, value in emptied_and_left(done).items() if key != "searched"},
+            "texts_not_known": done.not_known,
             "snapshots": [_held_json(one) for one in done.snapshots],
             "resumed": done.resumed,
             "records": [done.ledger, *done.recorded],

@@ -287,6 +287,19 @@ def status_json(found: Status) -> str:
                 "course": found.interrupted.course,
                 "problem": found.interrupted.problem,
             },
+            "moves_cut_off": [
+                {
+                    "folder": left.cut.folder,
+                    "to": left.to,
+                    "history": left.history,
+                    "vectors": left.vectors,
+                    "started_at": left.cut.started_at,
+                    "course": left.cut.course,
+                    "problem": left.cut.problem,
+                    "command": left.command,
+                }
+                for left in found.left_moves
+            ],
         },
     )
 
@@ -572,4 +585,5 @@ def _manifest(manifest: Manifest) -> dict[str, Any]:
         "tries": manifest.tries,
         "longest_hold_s": manifest.longest_hold_s,
         "pair": manifest.pair,
+        **({"until": manifest.until} if manifest.until is not None else {}),
     }

@@ -127,6 +127,16 @@ def _kept(found: Status, screen: Screen) -> list[str]:
     if found.moved_aside:
         lines += screen.wrap("What a move put aside. When all is well:", indent=11)
         lines.append(" " * 11 + screen.command("relocate", "--discard-replaced"))
+    for left in found.left_moves:
+        stopped = "it had moved nothing" if left.cut.course == "clean" else "keep the agent stopped"
+        said = f"MOVE CUT OFF      to {left.to}: {stopped}."
+        lines += [screen.alarm(line) for line in screen.wrap(said, hanging=11)]
+        if left.cut.problem is not None:
+            lines += screen.wrap(f"{left.cut.problem}", indent=11)
+        elif left.command is None:
+            lines += screen.wrap("The same relocate again clears away what it left.", indent=11)
+        if left.command is not None:
+            lines.append(f"How far it came, and what is next:   {screen.ours(left.command)} --dry-run")
     cut = found.interrupted
     if cut is not None:
         lines += [

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Any
 
 from mem0audit.core.advice import stop_command
-from mem0audit.core.agentconfig import AfterMove, DoneAfter
+from mem0audit.core.agentconfig import AfterMove, DoneAfter, is_own
 from mem0audit.core.model import Holder
 from mem0audit.core.relocate import CutOff, Relocated, RelocatePlan
 from mem0audit.core.restore import DiscardPlan
+from mem0audit.core.words import shell_words
 from mem0audit.report.agentconfig import (
     advice_json,
     config_lines,
@@ -174,9 +174,14 @@ def after_text(done: Relocated, after: AfterMove, did: DoneAfter, screen: Screen
         lines += link_lines(link, screen)
     for problem in did.problems:
         lines += [screen.alarm(line) for line in screen.wrap(problem, hanging=2)]
-    if not did.updated:
+    if all(is_own(one.keys) for one in did.updated):
         lines += config_lines(after.advice, screen, now=not did.linked)
-    words = "" if did.updated else shlex.join(["--history", done.history, "--qdrant-path", done.vectors])
+    changed = {one.path for one in did.updated}
+    for left in after.advice.updates:
+        if is_own(left.keys) and left.path not in changed:
+            said = f"{left.path} names the old places too: change {' and '.join(left.keys)} in it."
+            lines += screen.wrap(said, hanging=2)
+    words = "" if did.updated else shell_words(["--history", done.history, "--qdrant-path", done.vectors])
 
     def command(*name: str) -> str:
         return f"{screen.program} {' '.join(name)} {words}" if words else screen.command(" ".join(name))

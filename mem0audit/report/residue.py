@@ -168,16 +168,28 @@ def _not_searched(found: Residue, screen: Screen) -> list[str]:
 
 
 def _clears(found: Residue, screen: Screen) -> list[str]:
-    """The command, where something lies in freed pages, or beside the rows of a file that has none of theirs."""
+    """The commands; free space is there where something lies in freed pages, or beside the rows of a file that has
+    none of theirs."""
+    lines = []
+    in_log = any(one.count for one in found.rows if one.kind in ("history", "stranded", "messages"))
+    there = any(one.count for one in found.rows if one.kind == "points")
+    if in_log or there:
+        what = "The memories, and the texts in the log" if there else "Texts in the log"
+        words = found.scope.words if found.scope is not None else _memory_words(found.memory_ids)
+        lines.append(f"{what}, the agent stopped:   " + screen.command("delete", *words, "--redact"))
     held = [one.path for one in found.rows if one.count or one.count is None]
 
     def is_free(one: FileSearch) -> bool:
         in_rows = any(one.path == path or one.path.startswith(f"{path}/") for path in held)
         return bool(one.free or (one.free_pages is not None and not in_rows and (one.whole or one.pieces)))
 
-    if not any(map(is_free, found.files)):
-        return []
-    return ["Freed space, the agent stopped:   " + screen.command("residue", "--clear-free-pages")]
+    if any(map(is_free, found.files)):
+        lines.append("Freed space, the agent stopped:   " + screen.command("residue", "--clear-free-pages"))
+    return lines
+
+
+def _memory_words(ids: Sequence[str]) -> tuple[str, ...]:
+    return tuple(word for one in ids for word in ("--memory", one))
 
 
 def clear_plan_text(plan: ClearPlan, screen: Screen) -> str:

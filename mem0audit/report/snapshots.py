@@ -146,6 +146,7 @@ def list_text(
             ]
         )
         why = [] if manifest.pair else [manifest.unsettled_why or ""]
+        why += [] if manifest.until is None else [f"short-lived: goes at {manifest.until}"]
         more.append([*why, *_kept(one.kept)])
     for columns in (6, 4, 3):
         lines = table([row[:columns] for row in rows], right=(2,))
@@ -183,6 +184,8 @@ def show_text(one: Listed, now: float, screen: Screen, *, known: bool = True) ->
             else f"{manifest.tries}, the longest of {seconds(manifest.longest_hold_s)}",
         ],
     ]
+    if manifest.until is not None:
+        rows.append(["short-lived", f"goes at {manifest.until}"])
     if one.kept is not None:
         rows.append(["kept", f"{escape(one.kept.reason)}  since {one.kept.at}"])
     lines += table(rows)

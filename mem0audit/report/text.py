@@ -7,7 +7,6 @@ happened, findings by rule, what was not read, the line of counts. Everything fr
 from __future__ import annotations
 
 import posixpath
-import shlex
 from collections.abc import Callable, Iterable, Sequence
 
 from mem0audit.core.advice import dies_with_agent, keep_log_step, manual_snapshot_steps
@@ -16,6 +15,7 @@ from mem0audit.core.model import CopyOf, Finding, Holder, Incident, NotChecked, 
 from mem0audit.core.points import clipped
 from mem0audit.core.snapshot import BY_PAGES_BYTES
 from mem0audit.core.times import age, shown
+from mem0audit.core.words import shell_words
 from mem0audit.report.escape import escape, shell_word
 from mem0audit.report.pages import candidate_lines
 from mem0audit.report.screen import Screen, table
@@ -443,7 +443,12 @@ def _now(
     """The one thing to do now, and what comes after it: what keeps what is still there goes first."""
     if report.copy is not None:
         return []
-    if "B906" in groups:
+    cut_off = groups.get("B906", ())
+    moves = [one for one in cut_off if "move to" in one.evidence]
+    if any("begun" in one.evidence for one in moves):  # what moved nothing yet is in nobody's way
+        settle = tuple(one.help for one in moves if one.help and "begun" in one.evidence)
+        return [("Now, with the agent stopped: settle the move that was cut off", settle)]
+    if len(moves) < len(cut_off):
         command = screen.command("snapshot restore", "--in-place", "--dry-run")
         return [("Now, with the agent stopped: see how far the restore came that was cut off", (command,))]
     mixed = _mixed_up(report)
@@ -508,7 +513,7 @@ def _unread_store(report: Report, screen: Screen) -> tuple[str, tuple[str, ...]]
         paths = ["--history", report.install.history.value]
         if report.install.vectors is not None:
             paths += ["--qdrant-path", report.install.vectors.value]
-        return "Now:", (f"sudo mem0audit audit {shlex.join(paths)}",)
+        return "Now:", (f"sudo mem0audit audit {shell_words(paths)}",)
     path = unread[0]
     return f"Now: see why {path} cannot be read ({whys[path]}), and audit again", ()
 

@@ -14,6 +14,7 @@ import stat
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -192,6 +193,24 @@ class EmbeddedStore:
         except pickles.UnreadablePoint:
             return None
 
+    def digests(self, collection: CollectionInfo) -> dict[str, bytes]:
+        """Of every row its key and a digest of its bytes, to see whether anything changed. No row is decoded.
+
+        Raises CouldNotRead where the file does not read whole.
+        """
+
+        def body(reading: sqlitefiles.Reading) -> _Digests:
+            rows = _Digests()
+            sqlitefiles.read_points(reading, rows)
+            return rows
+
+        state, rows = sqlitefiles.read_file(
+            str(Path(collection.path, STORAGE)), body, check=False, alone=self.alone
+        )
+        if rows is None or state.problem is not None:
+            raise CouldNotRead(f"{state.path}: {state.problem.detail if state.problem else 'was not read'}")
+        return dict(rows.rows.values())
+
     def holding(self, collection: CollectionInfo, ids: Collection[str]) -> frozenset[str]:
         """Which of these ids the collection has a row for, by the keys that clients store them under.
 
@@ -216,6 +235,24 @@ class EmbeddedStore:
 
 
 # --- Rows ------------------------------------------------------------------------------------------
+
+
+class _Digests:
+    """Takes rows (a `sqlitefiles.PageSink`) and keeps key and digest of each, by its rowid."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, tuple[str, bytes]] = {}
+
+    def take(self, rows: list[Any]) -> None:
+        """More rows."""
+        for rowid, key, blob in rows:
+            data = blob if isinstance(blob, bytes) else repr(blob).encode("utf-8", "surrogatepass")
+            self.rows[rowid] = str(key), blake2b(data, digest_size=16).digest()
+
+    def drop(self, rowids: set[int]) -> None:
+        """Rows that are not there any more."""
+        for rowid in rowids:
+            self.rows.pop(rowid, None)
 
 
 class _Points(Generic[T]):

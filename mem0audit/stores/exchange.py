@@ -317,6 +317,10 @@ def identity_of(path: Path | str | None) -> str | None:
         inode = os.lstat(path).st_ino
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            return None
+        raise
     handle, mount = _Handle(size=128), ctypes.c_int()
     try:
         call = ctypes.CDLL(None, use_errno=True).name_to_handle_at

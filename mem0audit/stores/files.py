@@ -152,6 +152,23 @@ def write_file(path: Path, data: bytes, *, mode: int = 0o600, ours: bool = False
         os.close(folder)
 
 
+@contextmanager
+def folder_locked(folder: Path) -> Iterator[None]:
+    """A folder for this process alone, for the moment in which a small file in it is read and written again; waits for
+    its turn. Raises OSError."""
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def _give_to_owner_of(folder: Path, descriptor: int) -> None:
     """Where root made a file in somebody's folder: the next run, as that user, must be able to open it."""
     owner, made = folder.stat(), os.fstat(descriptor)

@@ -359,7 +359,13 @@ class Worker:
         return {}
 
     def op_delete(self, request: Request) -> Request:
-        """Deletes one memory; `deleted` is false where there is none with this id."""
+        """Deletes one memory; `deleted` is false where there is none with this id.
+
+        With its entity store open mem0 would look through every entity of the owner, once a deletion: what the
+        entities link is taken from them by `unlink`, so it is closed meanwhile."""
+        entities = getattr(self.memory, "_entity_store", None)
+        if entities is not None:
+            self.memory._entity_store = None
         try:
             self.memory.delete(request["id"])
         except (ValueError, AttributeError):
@@ -367,6 +373,9 @@ class Worker:
             if self.memory.vector_store.get(vector_id=request["id"]) is not None:
                 raise
             return {"deleted": False}
+        finally:
+            if entities is not None:
+                self.memory._entity_store = entities
         return {"deleted": True}
 
     def op_unlink(self, request: Request) -> Request:

@@ -191,9 +191,7 @@ class Mem0Worker:
         return bool(self._ask({"op": "delete", "id": memory_id})["deleted"])
 
     def unlink(self, entity_id: str | int, memory_ids: Collection[str]) -> Unlinked:
-        """Takes links to these memories from one entity; one that links nothing then is deleted.
-
-        Only after the deletions: with mem0's entity store open, each of them looks through every entity."""
+        """Takes links to these memories from one entity; one that links nothing then is deleted."""
         said = self._ask({"op": "unlink", "id": entity_id, "memories": sorted(memory_ids)})
         return Unlinked(int(said["links"]), bool(said["deleted"]))
 

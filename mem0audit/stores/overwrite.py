@@ -18,7 +18,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
-from mem0audit.stores import files
+from mem0audit.stores import files, sqlitefiles
 from mem0audit.stores.history import TEXTS
 from mem0audit.stores.sqlitefiles import quoted
 
@@ -94,11 +94,32 @@ def empty_texts(path: Path, ids: Collection[str], is_theirs: Callable[[str], boo
     return done
 
 
+def why_not_emptied(path: str) -> str | None:
+    """Why `empty_texts` would refuse a log; None where it would not. Changes nothing."""
+
+    def body(reading: sqlitefiles.Reading) -> str | None:
+        reading.connection.text_factory = bytes
+        try:
+            _refuse(reading.connection)
+        except NotAsMem0Writes as problem:
+            return str(problem)
+        return None
+
+    return sqlitefiles.read_file(path, body, check=False)[1]
+
+
+def _refuse(connection: sqlite3.Connection) -> None:
+    """Raises NotAsMem0Writes."""
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'trigger'").fetchone():
+        raise NotAsMem0Writes("has triggers, which no mem0 makes: emptying a row would run them")
+    for table in (*_TABLES, "messages"):
+        _columns(connection, table)
+
+
 def _emptied(
     connection: sqlite3.Connection, wanted: Collection[bytes], is_theirs: Callable[[str], bool]
 ) -> Emptied:
-    if connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'trigger'").fetchone():
-        raise NotAsMem0Writes("has triggers, which no mem0 makes: emptying a row would run them")
+    _refuse(connection)
     counts: dict[str, int] = {}
     memories: set[bytes] = set()
     for table in _TABLES:

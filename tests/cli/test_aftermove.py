@@ -135,3 +135,34 @@ def test_what_fails_afterwards_is_said_and_the_move_stands(
     assert ran.code == 4 and "an anchor (&)" in ran.err and (durable / "a" / "qdrant").is_dir()
     assert json.loads(relocate(durable, "--to", "b/qdrant", "--config", str(config), "--history", str(store.history),
                                "--yes", "--format", "json").out)["configuration"]["left"]  # fmt: skip
+
+
+def test_what_the_agent_must_be_told_is_said_although_our_own_file_is_changed(
+    durable: Path, store: StoreCopy
+) -> None:
+    """mem0audit.toml names both stores: no agent reads it."""
+    settings = durable / ".config/mem0audit/mem0audit.toml"
+    settings.parent.mkdir(parents=True)
+    settings.write_text(f"history = '{store.history}'\nqdrant_path = '{store.vectors}'\n")
+    words = ("relocate", "--to", "srv/qdrant", "--with-history")
+    needed = f'"path": "{durable}/srv/qdrant"'
+    planned = call(durable, *words, "--update-config", "--dry-run")
+    assert planned.code == 0 and needed in planned.out
+    plain = call(durable, *words, "--yes")
+    assert plain.code == 0 and needed in plain.out
+    said = " ".join(plain.out.split())
+    assert f"{settings} names the old places too: change qdrant_path and history in it." in said
+    ran = call(durable, *words, "--update-config", "--yes")
+    assert ran.code == 0 and f"{durable}/srv/qdrant" in settings.read_text()
+    assert f"Changed {settings}" in ran.out and needed in ran.out
+    assert "names the old places too" not in ran.out
+
+
+def test_what_lies_at_the_new_place_is_named(durable: Path, store: StoreCopy) -> None:
+    """The agent started again at the old place: another move there is no answer."""
+    paths = ("--history", str(store.history), "--qdrant-path", str(store.vectors))
+    words = ("relocate", "--to", "srv/qdrant", *paths, "--yes")
+    assert call(durable, *words).code == 0
+    shutil.copytree(durable / "srv/qdrant", store.vectors)
+    ran = call(durable, *words)
+    assert ran.code == 4 and "holds a store already" in ran.err and "mem0audit status" in ran.err

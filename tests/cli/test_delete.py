@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.builders import RawPoints, StoreCopy, copy_store
+from mem0audit.core.catalogue import CATALOGUE
+from mem0audit.core.snapshot import checksum_text
+from tests.builders import RawHistory, RawPoints, StoreCopy, copy_store
 from tests.cli.program import Ran, call, clean_environment
 from tests.operations.test_restore import agent
 from tests.report.test_json import check
@@ -109,3 +112,64 @@ def test_typed_and_done(tmp_path: Path, store: StoreCopy) -> None:
     assert {p.payload["user_id"] for p in RawPoints(store.vectors).points().values()} == {"alice", "bob"}
     ran = delete(tmp_path, store, "--user", "carol", "--yes", "--dry-run")
     assert "0 memories of user carol" in ran.out
+
+
+def test_redacted_with_a_short_lived_snapshot(tmp_path: Path, store: StoreCopy) -> None:
+    """Said before, done, counted as readable until its time, and then removed by the next command."""
+    ran = delete(tmp_path, store, "--user", "carol", "--yes", "--snapshot-for", "1h")
+    assert (ran.code, "snapshot_dir" in ran.err) == (2, True)
+    assert delete(tmp_path, store, "--user", "carol", "--snapshot-for", "soon").code == 2
+    folder = tmp_path / "snapshots"
+    (tmp_path / "mem0audit.toml").write_text(f'snapshot_dir = "{folder}"\n')
+    flags = ("--user", "carol", "--redact", "--snapshot-for", "1h")
+    ran = delete(tmp_path, store, *flags, "--dry-run")
+    assert "the text of 17 history rows and 2 chat messages" in " ".join(ran.out.split())
+    assert "after 1 hour removes it" in " ".join(ran.out.split())
+    assert ran.out.splitlines()[-1].endswith("--redact --snapshot-for 1h")
+    plan = check(delete(tmp_path, store, *flags, "--dry-run", "--format", "json").out, "delete-plan")
+    assert plan["redact"]["history_rows"] == 17 and plan["short_lived_snapshot"]["seconds"] == 3600
+    assert not folder.exists()
+
+    ran = delete(tmp_path, store, *flags, "--yes", "--receipt", "receipt.json")
+    said = " ".join(ran.out.split())
+    assert ran.code == 1 and "Erased" not in ran.out  # the snapshot has it all
+    assert "Emptied the text of 17 history rows and 2 chat messages; rebuilt 3 files." in said
+    assert "1 hold something of theirs" in said and "short-lived: the first command after" in said
+    receipt = check((tmp_path / "receipt.json").read_text(), "erasure-receipt")
+    (taken,) = receipt["snapshots"]
+    assert (receipt["short_lived_snapshot"], receipt["erased"], taken["memories"]) == (
+        taken["path"],
+        False,
+        8,
+    )
+    (copy,) = receipt["searched"]["copies"]
+    assert copy["memories"] == 8 and any(one["whole"] for one in copy["files"])
+
+    path = Path(taken["path"])
+    text = (path / "manifest.json").read_text()
+    over = re.sub(r'"until": "[^"]*"', '"until": "2026-01-01 00:00:00Z"', text).encode()
+    (path / "manifest.json").write_bytes(over)
+    (path / "manifest.json.sha256").write_text(checksum_text(over))
+    assert delete(tmp_path, store, *flags, "--dry-run").code == 3 and path.exists()  # it only looks
+    words = "--history", str(store.history), "--qdrant-path", str(store.vectors), "--user", "carol"
+    ran = call(tmp_path, "residue", *words)
+    assert f"Removed the short-lived snapshot {path}" in ran.err
+    assert not path.exists()
+    assert (ran.code, "delete" in ran.out) == (3, False), ran.out  # no text of hers is known any more
+
+
+def test_erased_is_said_after_the_search(tmp_path: Path, store: StoreCopy) -> None:
+    """Of a memory that is there, and of one that mem0 deleted long ago, as the page of S804 has it."""
+    there = next(i for i, p in RawPoints(store.vectors).points().items() if p.payload["user_id"] == "carol")
+    log = [dict(row) for row in RawHistory(store.history).rows()]
+    gone = next(row["memory_id"] for row in reversed(log) if row["event"] == "DELETE")
+    assert gone not in RawPoints(store.vectors).points()
+    line = next(x for x in CATALOGUE["S804"].to_do.splitlines() if "--memory" in x).split()
+    flags = [gone if word == "MEMORY_ID" else word for word in line[2:] if word != "--dry-run"]
+    ran = delete(tmp_path, store, *flags, "--memory", there, "--yes", "--format", "json")
+    said = check(ran.out, "delete")
+    assert (ran.code, said["erased"]) == (0, True), ran.err
+    emptied = [dict(r) for r in RawHistory(store.history).rows() if r["memory_id"] in (gone, there)]
+    assert said["redacted"]["history_rows"] == len(emptied) > 3
+    assert {row[name] for row in emptied for name in ("old_memory", "new_memory")} == {"", None}
+    assert {one["after"] for one in said["places"]} == {0}

@@ -12,7 +12,7 @@ from tests.cli.program import call
 
 WHOLE = re.compile(
     r" *((history|vectors|mem0 folder|snapshots) +)?(Both stores side by side: )?"
-    r"(changed [0-9-]+ [0-9:]+Z|/\S+|[0-9a-f-]{36}( +mem0(_entities)?)?|(sudo )?(mem0audit|sqlite3) .*)"
+    r"(changed [0-9-]+ [0-9:]+Z|\(?/\S+|[0-9a-f-]{36}( +mem0(_entities)?)?|(sudo )?(mem0audit|sqlite3) .*)"
 )
 """What is never broken: a time, a path, a memory's id and its collection, a command."""
 

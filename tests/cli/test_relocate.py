@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ import pytest
 from tests.builders import StoreCopy, copy_store
 from tests.cli.program import Ran, call
 from tests.operations.test_restore import agent, halves
+from tests.operations.test_snapshot import mounted
 from tests.report.test_json import check
 
 SECRETS = ("SECRETCAROL", "Quito", "vegetarian")
@@ -127,3 +131,110 @@ def test_lines_fit(durable: Path, store: StoreCopy, width: int) -> None:
     assert ran.code == 0
     for line in ran.out.splitlines():
         assert len(line) <= width or str(durable) in line, line
+
+
+def test_what_was_moved_already_is_finished_by_the_same_command(durable: Path, store: StoreCopy) -> None:
+    """Killed after the last rename and before its end: the configuration and the links come all the same."""
+    agent_config = durable / "agent.yaml"
+    agent_config.write_text(
+        f"history_db_path: {store.history}\nvector_store:\n  provider: qdrant\n  config:\n    path: {store.vectors}\n"
+    )
+    words = ("--to", "srv/qdrant", *flags(store), "--with-history", "--yes")
+    assert relocate(durable, *words).code == 0
+    assert relocate(durable, *words, "--no-ledger").code == 0, "done already is done"
+    words = (
+        "--to",
+        "srv/qdrant",
+        "--config",
+        str(agent_config),
+        "--with-history",
+        "--update-config",
+        "--yes",
+    )
+    ran = relocate(durable, *words)
+    assert ran.code == 0, ran.err
+    assert f"path: {durable}/srv/qdrant" in agent_config.read_text()
+    ran = relocate(durable, "--to", "srv/qdrant", *flags(store), "--yes")
+    assert (
+        ran.code == 4 and f"audit --history {durable}/srv/history.db" in ran.err
+    )  # not this move: it had the log
+
+
+def test_printed_commands_run_for_any_name(durable: Path, store: StoreCopy) -> None:
+    to = "srv\n'$x' é/q d"
+    ran = relocate(durable, "--to", to, *flags(store), "--with-history", "--yes")
+    assert ran.code == 0
+    (line,) = (line for line in ran.out.splitlines() if line.startswith("When all is well:"))
+    command = line.partition(":   mem0audit ")[2]
+    done = subprocess.run(["bash", "-c", f"printf '%s\\0' {command}"], capture_output=True, check=True)
+    said = done.stdout.decode().split("\0")[:-1]
+    assert said[-1] == f"{durable}/{to}" and said[3] == f"{durable}/{to.rpartition('/')[0]}/history.db"
+    assert relocate(durable, *said[1:], "--yes").code == 0
+
+
+def test_places_that_would_fail_are_refused_before(durable: Path, store: StoreCopy) -> None:
+    before = halves(store)
+    for name in ("n" * 240, "é" * 120):
+        ran = relocate(durable, "--to", f"srv/{name}", *flags(store), "--yes")
+        assert ran.code == 4 and "its name is too long" in ran.err
+    ran = relocate(durable, "--to", "/", *flags(store), "--dry-run")
+    assert ran.code == 4 and ran.err.endswith("--to /qdrant\n")
+    assert halves(store) == before and not (durable / "srv").exists()
+
+
+@pytest.mark.root
+def test_read_only_places_are_refused_before(durable: Path, store: StoreCopy) -> None:
+    point = durable / "ro"
+
+    def read_only() -> None:
+        subprocess.run(["mount", "-o", "remount,bind,ro", str(point)], check=True)
+
+    (durable / "disk").mkdir()
+    copy = copy_store("2.2.1-nlp", durable / "disk")
+    with mounted(point, "--bind", str(durable / "disk")):
+        read_only()
+        ran = relocate(durable, "--to", "ro/new/qdrant", *flags(store), "--dry-run")
+        assert ran.code == 4 and f"nothing can be written in {point}" in ran.err
+        there = (durable / "disk", point)
+        words = [word.replace(*map(str, there)) for word in flags(copy)]
+        ran = relocate(durable, "--to", "srv/qdrant", *words, "--dry-run")
+        assert ran.code == 4 and "cannot be put aside" in ran.err and "snapshot create --to" in ran.err
+
+
+def test_links_that_were_not_all_left_are_left_by_the_same_command(durable: Path, store: StoreCopy) -> None:
+    more = ("--with-history", "--leave-link", "--agent-python", sys.executable, "--yes")
+    words = ("--to", "srv/qdrant", *flags(store), *more)
+    assert relocate(durable, *words).code == 0
+    assert store.vectors.is_symlink() and store.history.is_symlink()
+    before = halves(store)
+    for gone in ([store.history], [store.vectors], [store.vectors, store.history], []):
+        for link in gone:
+            link.unlink()
+        ran = relocate(durable, *words)
+        assert ran.code == 0, (gone, ran.err)
+        assert store.vectors.is_symlink() and store.history.is_symlink()
+        assert halves(store) == before
+    store.vectors.unlink()
+    store.vectors.symlink_to(durable / "srv")
+    assert relocate(durable, *words).code == 4, "that link leads elsewhere"
+
+
+def test_snapshots_from_before_a_move_are_still_its_own(durable: Path, store: StoreCopy) -> None:
+    new = ("--history", f"{durable}/srv2/history.db", "--qdrant-path", f"{durable}/srv2/qdrant")
+    taken = call(durable, "snapshot", "create", "--to", str(durable / "kept"), *flags(store))
+    assert taken.code == 0, taken.err
+    assert relocate(durable, "--to", "srv/qdrant", *flags(store), "--with-history", "--yes").code == 0
+    between = ("--history", f"{durable}/srv/history.db", "--qdrant-path", f"{durable}/srv/qdrant")
+    assert relocate(durable, "--to", "srv2/qdrant", *between, "--with-history", "--yes").code == 0
+    status = check(call(durable, "status", *new, "--format", "json").out, "status")
+    (listed,) = status["snapshots"]["snapshots"]
+    assert listed["path"].startswith(f"{durable}/kept/")
+    assert "B901" not in call(durable, "audit", *new, "--select", "B").out
+    # another store that is begun at the old place is another install's
+    again = copy_store("2.2.1-nlp", durable / "again")
+    shutil.copytree(again.vectors, store.vectors)
+    shutil.copy(again.history, store.history)
+    time.sleep(1.1)  # a snapshot's time is in whole seconds
+    assert call(durable, "snapshot", "create", "--to", str(durable / "kept"), *flags(store)).code == 0
+    status = check(call(durable, "status", *new, "--format", "json").out, "status")
+    assert [one["path"] for one in status["snapshots"]["snapshots"]] == [listed["path"]]

@@ -98,8 +98,9 @@ T706 wide-gap medium planned
 
 SNAPSHOT_COMMANDS = {"create", "list", "show", "verify", "restore", "keep", "expire", "import", "diff"}
 COMMANDS = {
-    *("audit", "status", "explain", "show", "users", "log", "relocate", "recover"),
+    *("audit", "status", "explain", "show", "users", "log", "relocate", "recover", "repair"),
     *("config", "demo", "snapshot", "schedule"),
+    *("delete", "residue", "export"),
 }
 CODES = list(CATALOGUE)
 
@@ -372,31 +373,8 @@ def test_the_copy_out_of_a_private_tmp(tmp_path: Path) -> None:
             assert db.execute("SELECT count(*) FROM points").fetchone() == (rows,)
 
 
-def test_emptying_the_text_of_a_deleted_memory(tmp_path: Path) -> None:
-    history = tmp_path / "history.db"
-    with closing(sqlite3.connect(history)) as db, db:
-        db.execute("CREATE TABLE history (memory_id TEXT, old_memory TEXT, new_memory TEXT, event TEXT)")
-        db.executemany(
-            "INSERT INTO history VALUES (?, ?, ?, ?)",
-            [
-                ("gone", None, "SECRETCAROL lives here", "ADD"),
-                ("gone", "SECRETCAROL lives here", None, "DELETE"),
-                ("other", None, "stays", "ADD"),
-            ],
-        )
-    line = line_with("S804", "secure_delete")
-    shell(line.replace("~/.mem0/", "").replace("MEMORY_ID", "gone"), tmp_path)
-    assert b"SECRETCAROL" not in history.read_bytes()
-    with closing(sqlite3.connect(history)) as db:
-        assert db.execute("SELECT * FROM history ORDER BY rowid").fetchall() == [
-            ("gone", None, "", "ADD"),
-            ("gone", "", None, "DELETE"),
-            ("other", None, "stays", "ADD"),
-        ]
-
-
 def test_the_calls_that_clean_entities(tmp_path: Path) -> None:
-    """What E501 and E502 print for the agent does it, and leaves the rest of the entity as it was."""
+    """What E503 prints for the agent does it, and leaves the rest of the entity as it was."""
 
     def run(code: str, **names: str) -> None:
         lines = command_lines(CATALOGUE[code])
@@ -414,7 +392,6 @@ def test_the_calls_that_clean_entities(tmp_path: Path) -> None:
         install.delete(gone)
         before = install.points("mem0_entities")
         assert set(before) == {orphan, dangling}
-        run("E501", ENTITY_ID=orphan)
-        run("E502", ENTITY_ID=dangling, LIVE_IDS=repr(kept))
+        run("E503", ENTITY_ID=dangling, OTHER_IDS=repr(kept))
         after = install.points("mem0_entities")
-    assert after == {dangling: {**before[dangling], "linked_memory_ids": [kept]}}
+    assert after == {**before, dangling: {**before[dangling], "linked_memory_ids": [kept]}}

@@ -17,6 +17,7 @@ from mem0audit.core.retention import (
     Decision,
     Policy,
     Standing,
+    State,
     decide,
     length,
 )
@@ -383,3 +384,17 @@ def test_the_policy_as_words() -> None:
     policy = Policy(3, None, 2, None, "30d")
     assert policy.words() == ("--keep-last", "3", "--keep-weekly", "2", "--keep-within", "30d")
     assert Policy().empty and Policy(last=0).empty and not policy.empty
+
+
+@pytest.mark.parametrize("state", ["good", "not verified", "bad", "not settled"])
+def test_a_short_lived_one_goes_at_its_time_whatever_protects_others(state: State) -> None:
+    short = Standing("2026-11-30T020000Z", NOW - 3600, state, kept="please", until=NOW + 60)
+    older = Standing("2026-11-29T020000Z", NOW - DAY, "good", lost=9)
+    policy = Policy(last=1)
+    now = {one.snapshot.name: one for one in decide(policy, [short, older], NOW)}
+    assert now[short.name].keep and "short-lived" in now[short.name].reasons[0]
+    assert now[older.name].reasons == ("last 1 of 1", THE_LAST)  # it takes no place, and is no last good pair
+    then = {one.snapshot.name: one.keep for one in decide(policy, [short, older], NOW + 60)}
+    assert then == {short.name: False, older.name: True}
+    (alone,) = decide(policy, [short], NOW + 60)
+    assert not alone.keep

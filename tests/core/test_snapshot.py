@@ -55,6 +55,15 @@ def test_a_manifest_comes_back_as_it_was() -> None:
     assert checksum_text(text.encode()) == f"{sha256(text.encode()).hexdigest()}  manifest.json\n"
 
 
+def test_a_short_lived_one_names_its_end_and_no_other_does() -> None:
+    assert "until" not in json.loads(manifest_text(MANIFEST))
+    short = dataclasses.replace(MANIFEST, until="2026-12-01 07:18:06Z")
+    assert parse_manifest(manifest_text(short).encode("ascii")) == short
+    assert short.short_lived_until == 1796109486.0 and MANIFEST.short_lived_until is None
+    with pytest.raises(NotAManifest, match="at a time that is none"):
+        parse_manifest(manifest_text(dataclasses.replace(MANIFEST, until="soon")).encode("ascii"))
+
+
 def test_every_field_is_needed_and_no_other_is_taken() -> None:
     raw = json.loads(manifest_text(MANIFEST))
     for key in raw:

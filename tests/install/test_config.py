@@ -74,7 +74,7 @@ def test_the_dict_in_every_format(tmp_path: Path, name: str, text: str) -> None:
         ("a.json", b"", "at line 1"),
         ("a.toml", b"x = \n", "TOML"),
         ("a.yaml", b"\xff\xfe\x00", "not UTF-8"),
-        ("a.yaml", b"!!python/object/apply:os.system ['touch /tmp/x']", "at line 1"),
+        ("a.yaml", b"!!python/object/apply:os.system ['touch /tmp/mem0audit-ran-code']", "at line 1"),
         ("a.yaml", b"vector_store: 3\n", "vector_store is not a mapping"),
         ("a.yaml", b"history_db_path: 3\n", "history_db_path = 3 is not a text"),
         ("a.yaml", b"vector_store: {config: {path: ''}}\n", "mem0 refuses that"),
@@ -90,7 +90,7 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path, name: str, content: byt
     assert says in problem.value.message
     assert problem.value.message.startswith(str(tmp_path / name))
     assert "\n" not in problem.value.message and "SECRET" not in problem.value.message
-    assert not os.path.exists("/tmp/x")
+    assert not os.path.exists("/tmp/mem0audit-ran-code")
 
 
 def test_a_missing_file_a_folder_and_a_huge_one(tmp_path: Path) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import pickle
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mem0audit.core.erase import Erased, ErasePlan
+from mem0audit.core.erase import Erased, ErasePlan, ShortLived
 from mem0audit.core.erasures import is_covered
 from mem0audit.core.errors import CouldNotRead, Failed, Refused, UsageProblem
 from mem0audit.core.model import Install, Origin
@@ -22,6 +25,7 @@ from mem0audit.operations import ledger as ledgers
 from mem0audit.operations.audit import audit
 from mem0audit.operations.erase import apply_erase, plan_erase
 from mem0audit.operations.erasures import erasures_on_record
+from mem0audit.operations.mem0door import find_door
 from mem0audit.operations.snapshot import create, plan_create
 from mem0audit.report.erase import erase_plan_text
 from mem0audit.report.screen import Screen
@@ -78,6 +82,117 @@ class Killed:
         self.left -= phase == self.phase
         if self.left == 0:
             os._exit(9)
+
+
+def bytes_of(store: StoreCopy, *words: str) -> list[str]:
+    """The files of the install that hold one of these words."""
+    folders = store.history.parent, store.vectors
+    return [
+        str(path)
+        for path in {p for folder in folders for p in folder.rglob("*") if p.is_file()}
+        if any(word.encode() in path.read_bytes() for word in words)
+    ]
+
+
+def test_redacted_through_kills(store: StoreCopy, tmp_path: Path) -> None:
+    """Stopped by an agent that starts before the texts are emptied, and killed after that is written: the receipt
+    counts all runs, and says what nobody can search for any more."""
+    host = this_host()
+    carols = of_carol(store)
+    log = rows(store)
+    told = {t for r in log if r["memory_id"] in carols for t in (r["old_memory"], r["new_memory"]) if t}
+    entities = sum(
+        bool(carols & set(p.payload["linked_memory_ids"]))
+        for p in RawPoints(store.vectors, "mem0_entities").points().values()
+    )
+    planned = plan_of(store, redact=True).redact
+    assert planned is not None
+    assert (planned.history, planned.messages) == (17, 2)
+
+    class Starts:
+        """An agent that is started before the texts are emptied."""
+
+        running: subprocess.Popen[bytes] | None = None
+
+        def __call__(self, phase: str, _done: int | None, _total: int | None) -> None:
+            if phase == "sealing" and self.running is None:
+                code = "import sys, time; f = open(sys.argv[1]); print(flush=True); time.sleep(60)"
+                words = [sys.executable, "-c", code, str(store.history)]
+                self.running = subprocess.Popen(words, stdout=subprocess.PIPE)
+                assert self.running.stdout is not None
+                self.running.stdout.readline()
+
+    agent = Starts()
+    with pytest.raises(
+        Failed, match="the memories are deleted, and texts of theirs not all emptied"
+    ) as failed:
+        apply_erase(plan_of(store, redact=True), host, progress=agent)
+    assert agent.running is not None
+    agent.running.kill()
+    agent.running.communicate()
+    assert "the same command finishes it; without --redact it ends" in (failed.value.hint or "")
+    assert not of_carol(store) and bytes_of(store, *told)
+    without = plan_of(store)
+    assert without.redact is None and "--redact" in without.warnings[-1]
+    with pytest.raises(Refused, match="finished with the agent stopped"):
+        plan_of(store, door=find_door(install_of(store), host))
+    with pytest.raises(Refused) as refused:
+        plan_of(store, Scope("bob"))
+    assert refused.value.hint == "mem0audit delete --user carol --redact"
+    plan = plan_of(store, redact=True)
+    assert in_child(lambda: apply_erase(plan, host, progress=Killed("rebuilding the files")) and 0) == 9
+    assert [r["new_memory"] for r in rows(store) if r["memory_id"] in carols and r["new_memory"]] == []
+
+    plan = plan_of(store, None)  # as it was begun
+    assert plan.redact is not None and plan.redact.history == 0
+    done = apply_erase(plan, host, receipt=str(tmp_path / "receipt.json"))
+    assert done.emptied is not None and done.after is not None
+    assert (done.emptied.history, done.emptied.messages, done.emptied.files) == (17, 2, 3)
+    # 17 + 2 texts and those of the entities were gone before this run could learn them
+    assert (done.not_known, done.erased) == (19 + entities, False)
+    assert bytes_of(store, *told, "SECRETCAROL") == []
+    after = rows(store)
+    assert [{**r, "rowid": 0} for r in after if r["memory_id"] not in carols] == [
+        {**r, "rowid": 0} for r in log if r["memory_id"] not in carols
+    ]
+    receipt = (tmp_path / "receipt.json").read_text()
+    said = check(receipt, "erasure-receipt")
+    assert said["redacted"] == {
+        "history_rows": 17,
+        "messages": 2,
+        "unattributed_rows": done.emptied.unattributed[0],
+        "files_rebuilt": 3,
+    }
+    assert {one["kind"]: (one["before"], one["after"]) for one in said["places"]} == {
+        "points": (8, 0),
+        "entities": (entities, 0),
+        "history": (9, 0),
+        "messages": (2, 0),
+    }
+    assert (said["erased"], said["searched"]["texts_not_known"]) == (False, done.not_known)
+    assert not [word for word in ("SECRET", *carols, *told) if word in receipt]
+    with pytest.raises(UsageProblem, match="No deletion was cut off"):
+        plan_of(store, None)
+
+
+def test_what_cannot_be_redacted_is_refused_before_anything_is_deleted(store: StoreCopy) -> None:
+    before = blobs(store)
+    with pytest.raises(Refused, match="lies inside the vector store"):
+        plan_of(store, snapshot=ShortLived(str(store.vectors / "snapshots"), 3600.0))
+    log = RawHistory(store.history)
+    log.run("CREATE TRIGGER t AFTER UPDATE ON history BEGIN SELECT 1; END")
+    with pytest.raises(Refused, match="triggers"):
+        plan_of(store, redact=True)
+    assert plan_of(store).redact is None
+    log.run("DROP TRIGGER t")
+    other = store.vectors / "collection" / "other"
+    shutil.copytree(store.vectors / "collection" / "mem0", other)
+    meta = json.loads((store.vectors / "meta.json").read_text())
+    meta["collections"]["other"] = meta["collections"]["mem0"]
+    (store.vectors / "meta.json").write_text(json.dumps(meta))
+    with pytest.raises(Refused, match=r"8 memories of it would stay.*\(other\)"):
+        plan_of(store, redact=True)
+    assert blobs(store) == before
 
 
 def test_killed_at_every_stage_and_then_finished(store: StoreCopy, tmp_path: Path) -> None:
@@ -237,7 +352,7 @@ def test_single_memories_again_and_after_a_kill(store: StoreCopy, tmp_path: Path
 
     with ledgers.opened(install_of(store), host) as book:  # and was killed then
         assert isinstance(book, Ledger)
-        begun = erase._begin(plan_of(store, None, memory_ids=[one, two]), book, 1.0)
+        begun = erase._begin(plan_of(store, None, memory_ids=[one, two]), book, 1.0, None)
     assert begun.ids == (two,)
     with pytest.raises(Refused, match="a deletion of 2 memories"):
         plan_of(store, None, memory_ids=[one, "0"])

@@ -20,9 +20,10 @@ import pytest
 from mem0audit.core.erasures import RECORD, erasures_text, make_erasure
 from mem0audit.core.errors import CouldNotRead, Failed, Refused, UsageProblem
 from mem0audit.core.marks import MARKS
+from mem0audit.core.model import SeenSnapshot, Snapshots
 from mem0audit.core.retention import BEFORE_LOSS, THE_LAST, Policy
 from mem0audit.core.times import instant
-from mem0audit.operations.expire import Expired, expire, plan_expire
+from mem0audit.operations.expire import Expired, expire, overdue, plan_expire, remove_overdue
 from mem0audit.operations.marks import keep, read_marks, verify_and_record
 from mem0audit.operations.verify import list_snapshots, verify
 from mem0audit.stores import files
@@ -466,3 +467,34 @@ def test_beside_a_snapshot_that_is_taken(tmp_path: Path, five: Path, original: P
     shutil.copytree(original, five / ".removing-2026-09-02T000000Z")
     done = take(copy_store("2.2.1", tmp_path), five)
     assert done.removed == (".removing-2026-09-02T000000Z",)
+
+
+def test_a_short_lived_one_goes_even_if_it_is_the_only_good_pair(tmp_path: Path, original: Path) -> None:
+    folder = tmp_path / "snapshots"
+    (path,) = verified(*dated(original, folder, "2026-11-29T023000Z", until="2026-11-30 00:00:00Z"))
+    with pytest.raises(Refused, match="was taken before a deletion to go at 2026-11-30 00:00:00Z"):
+        keep(None, str(path), "all the same", NOW)
+    early = plan_expire(str(folder), TWO, NOW - 3600)
+    assert [one.reasons for one in early.kept] == [("short-lived, until 2026-11-30 00:00:00Z",)]
+    assert run(folder).removed == (path.name,)
+
+
+def test_the_next_command_removes_a_short_lived_one(tmp_path: Path, original: Path) -> None:
+    folder = tmp_path / "snapshots"
+    over, not_yet, lasting = "2026-11-29T023000Z", "2026-11-29T033000Z", "2026-11-29T043000Z"
+    dated(original, folder, over, until="2026-11-30 00:00:00Z")
+    dated(original, folder, not_yet, until="2026-11-30 06:00:00Z")
+    dated(original, folder, lasting)
+    folders = [str(folder), str(tmp_path / "none")]
+    assert overdue(folders, NOW) == (str(folder / over),)
+    assert remove_overdue(overdue(folders, NOW)) == ((str(folder / over),), ())
+    assert names(folder) == [lasting, not_yet]
+    later = overdue(folders, NOW + 86_400)
+    assert later == (str(folder / not_yet),)
+    with files.snapshot_folder(folder):
+        gone, problems = remove_overdue(later)
+    assert (gone, len(problems)) == ((), 1)  # somebody works there
+    assert names(folder) == [lasting, not_yet]
+    seen = [SeenSnapshot(name, name, 1.0, until=until) for name, until in (("a", None), ("b", NOW))]
+    known = Snapshots((), tuple(seen), (), 1.0, NOW)
+    assert known.newest_good == known.before_loss(1) == seen[0]  # it is no way back

@@ -23,6 +23,7 @@ from mem0audit.operations.status import status
 from mem0audit.report.json import status_json
 from mem0audit.report.pages import status_text
 from mem0audit.report.screen import Screen
+from tests.builders import fork
 
 
 @pytest.fixture
@@ -138,3 +139,37 @@ def test_a_record_that_does_not_read_is_said(durable: Path, host: Host) -> None:
     assert any(one.what == "moves" for one in status(install, host).not_checked)
     assert note_moves((Move("vectors", "/a", str(durable / "x"), 1.0),), install, host) is None
     assert len(followed(install, host)[0]) == 1
+
+
+def test_a_link_that_leads_to_nothing_is_no_agents(durable: Path, host: Host) -> None:
+    """The store was named by a link, and moved from where that leads."""
+    new, link = store(durable / "new"), durable / "link"
+    link.symlink_to(durable / "old")
+    install = locate(Flags(qdrant_path=str(link)), host)
+    note_moves((Move("vectors", str(link), str(new), time.time() - 60),), install, host)
+    assert said(host, link)[0] != "old"
+    store(durable / "old")
+    assert said(host, link)[0] == "old"
+
+
+def test_two_at_once_are_both_remembered(durable: Path, host: Host) -> None:
+    install = locate(Flags(qdrant_path=str(durable / "old")), host)
+    pids = []
+    for number in range(8):
+        pid = fork()
+        if pid == 0:
+            for turn in range(10):
+                note_moves((Move("vectors", f"/old/{number}.{turn}", "/new", 1.0),), install, host)
+            os._exit(0)
+        pids.append(pid)
+    assert [os.waitpid(pid, 0)[1] for pid in pids] == [0] * 8
+    record = durable / "state/mem0audit/moves.json"
+    assert len({move.old for move in parse_moves(record.read_bytes())}) == 80
+
+
+def test_a_move_that_is_finished_again_keeps_its_time(durable: Path, host: Host) -> None:
+    install = locate(Flags(qdrant_path=str(durable / "old")), host)
+    for at in (1.0, 2.0):
+        note_moves((Move("vectors", "/old", "/new", at),), install, host, made_before=True)
+    (move,) = parse_moves((durable / "state/mem0audit/moves.json").read_bytes())
+    assert move.at == 1.0

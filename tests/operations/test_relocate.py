@@ -545,8 +545,8 @@ def test_a_pair_first_and_then_what_changed_since(durable: Path) -> None:
         again = world.move()  # it may be run as often as one likes
         assert again.since is not None and again.since.vanished == 0
     with MemoryBuilder(world.store.folder, history=world.store.history, vectors=world.store.vectors) as mem0:
-        mem0.add("tea in the morning", user_id="ann")
-        mem0.delete(next(iter(mem0.points())))
+        added = mem0.add("tea in the morning", user_id="ann")
+        mem0.delete(next(i for i in mem0.points() if i != added))
     world.content = halves(world.store)
     done = world.move()
     assert done.since is not None
@@ -594,8 +594,8 @@ def test_stores_that_went_with_the_agent(durable: Path, log: str) -> None:
     with agent(world.store):
         pair = world.move().pair
     with MemoryBuilder(world.store.folder, history=world.store.history, vectors=world.store.vectors) as mem0:
-        mem0.add("tea", user_id="ann")
-        mem0.delete(next(iter(mem0.points())))
+        added = mem0.add("tea", user_id="ann")
+        mem0.delete(next(i for i in mem0.points() if i != added))
     shutil.rmtree(world.store.vectors)
     if log == "gone":
         world.store.history.unlink()

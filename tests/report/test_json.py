@@ -50,6 +50,8 @@ KINDS = (
     "delete",
     "erasure-receipt",
     "recover",
+    "repair-plan",
+    "repair",
     "recover-plan",
     "put-back-plan",
     "put-back",

@@ -16,7 +16,8 @@ class Rule:
 
     `summary` is one sentence: the state on disk and what it means. The other texts are paragraphs, a
     line each; a line that begins with four spaces is a command and is shown as it stands. `threshold`
-    states the numbers the rule goes by. `planned` rules have a page, and no function yet.
+    states the numbers the rule goes by. `planned` rules have a page, and no function yet. What `repaired` rules find,
+    `repair` can set right.
     """
 
     code: str
@@ -29,6 +30,7 @@ class Rule:
     not_this: str | None = None
     threshold: str | None = None
     planned: bool = False
+    repaired: bool = False
 
 
 def commands(*lines: str) -> str:
@@ -80,6 +82,12 @@ PAIR_FIRST = (
     "`mem0audit explain L101`)."
 )
 """The same in a sentence, for pages where something else is the point."""
+
+REPAIRED_AFTER_A_SNAPSHOT = (
+    "Through the agent's own mem0, with the agent stopped, after a snapshot; then both stores are read again. Leave "
+    "--dry-run out to do it."
+)
+"""How `repair` works, for the pages of what it repairs."""
 
 INSIDE_AGENT = (
     "Run it inside the agent, on its own Memory: an embedded store takes one process at a time. In a "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mem0audit.core.model import Severity
-from mem0audit.core.pages import INSIDE_AGENT, PAIR_FIRST, Rule, commands
+from mem0audit.core.pages import INSIDE_AGENT, PAIR_FIRST, REPAIRED_AFTER_A_SNAPSHOT, Rule, commands
 
 RULES = (
     Rule(
@@ -17,11 +17,13 @@ RULES = (
         looks_like="Several points with equal text and equal user, agent and run.",
         to_do="\n".join(
             (
-                "Keep one (the oldest has the history) and delete the others through mem0:",
-                commands("mem0audit audit --select C601 --verbose", 'memory.delete("MEMORY_ID")'),
-                INSIDE_AGENT,
+                "One of them stays: one that the log knows, of these the one that most entities link, then the oldest. "
+                "The others are deleted; copies with other metadata are left to you:",
+                commands("mem0audit repair C601 --dry-run"),
+                REPAIRED_AFTER_A_SNAPSHOT,
             )
         ),
+        repaired=True,
         not_this="Ten copies or more for one user: C604.",
         threshold="2 to 9 copies of identical text with identical owner.",
     ),

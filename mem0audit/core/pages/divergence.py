@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mem0audit.core.model import Severity
-from mem0audit.core.pages import INSIDE_AGENT, PAIR_FIRST, Rule, commands
+from mem0audit.core.pages import INSIDE_AGENT, PAIR_FIRST, REPAIRED_AFTER_A_SNAPSHOT, Rule, commands
 
 RULES = (
     Rule(
@@ -20,14 +20,15 @@ RULES = (
             (
                 "See it, and that it really was to be deleted:",
                 commands("mem0audit show MEMORY_ID"),
-                PAIR_FIRST,
-                "Then delete it again through mem0; the log gets a second DELETE row, which is right:",
-                commands('memory.delete("MEMORY_ID")'),
-                INSIDE_AGENT,
-                "Delete one at a time with the ordinary Memory, not AsyncMemory, and audit again after a "
-                "restart of the agent.",
+                "Then have it deleted again; the log gets a second DELETE row, which is right:",
+                commands("mem0audit repair D301 --dry-run"),
+                REPAIRED_AFTER_A_SNAPSHOT,
+                "The snapshot keeps it: what a person wants gone is deleted with `mem0audit delete`, which takes none.",
+                "In the agent itself delete one at a time with the ordinary Memory, not AsyncMemory, and audit again "
+                "after a restart.",
             )
         ),
+        repaired=True,
         not_this="The log row was lost and the memory never deleted: H401 and H402 say so.",
     ),
     Rule(
@@ -119,11 +120,13 @@ RULES = (
         looks_like="`hash` is not the MD5 of `data`.",
         to_do="\n".join(
             (
-                "Store the same text again, which makes a new hash and one UPDATE row:",
-                commands('memory.update("MEMORY_ID", TEXT)'),
-                INSIDE_AGENT,
+                "The same text, stored again with its own vectors, gets a new hash and one UPDATE row:",
+                commands("mem0audit repair D305 --dry-run"),
+                REPAIRED_AFTER_A_SNAPSHOT,
+                "Refused before mem0 2.0.7, whose update loses metadata of your own.",
             )
         ),
+        repaired=True,
         not_this="The text differs from the log as well: D304 first.",
     ),
     Rule(
@@ -159,9 +162,11 @@ RULES = (
             (
                 "A person has to decide whose it is:",
                 commands("mem0audit show MEMORY_ID"),
-                "If it is in the wrong hands, it may have been shown to them already. Delete it by its id and "
-                "add the text for its owner:",
-                commands('memory.delete("MEMORY_ID")', 'memory.add(TEXT, user_id="…", infer=False)'),
+                "If it is in the wrong hands, it may have been shown to them already. Delete it by its id, and what "
+                "entities link of it:",
+                commands("mem0audit delete --memory MEMORY_ID --dry-run"),
+                "Then add the text for its owner:",
+                commands('memory.add(TEXT, user_id="…", infer=False)'),
                 INSIDE_AGENT,
             )
         ),
@@ -179,10 +184,9 @@ RULES = (
         looks_like="user_id, agent_id or run_id in the payload is a number, or has white space in it.",
         to_do="\n".join(
             (
-                "An erasure of this owner that was reported done is not. Delete by memory id, which always "
-                "works:",
-                commands("mem0audit audit --select D308 --verbose", 'memory.delete("MEMORY_ID")'),
-                INSIDE_AGENT,
+                "An erasure of this owner that was reported done is not. Ours deletes by id, and reaches numbers and "
+                "ids with blanks at their ends; one with blanks inside as it is stored, in quotes:",
+                commands("mem0audit users", "mem0audit delete --user ID --dry-run"),
                 "To keep it, add the text again under an id without blanks, and delete the old one then.",
             )
         ),
@@ -201,8 +205,7 @@ RULES = (
                 "See what it is, and from whom it might be:",
                 commands("mem0audit show MEMORY_ID"),
                 "Then delete it, or add the text for its owner and delete it:",
-                commands('memory.delete("MEMORY_ID")'),
-                INSIDE_AGENT,
+                commands("mem0audit delete --memory MEMORY_ID --dry-run"),
             )
         ),
         not_this="Owners under camelCase keys (userId): C603.",

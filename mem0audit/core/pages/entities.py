@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mem0audit.core.model import Severity
-from mem0audit.core.pages import INSIDE_AGENT, PAIR_FIRST, Rule, commands
+from mem0audit.core.pages import INSIDE_AGENT, REPAIRED_AFTER_A_SNAPSHOT, Rule, commands
 
 _NOT_TOUCHED = (
     "mem0 2.0.0 to 2.2.1 clean entities only in a process that has used them: after an add with inference "
@@ -22,16 +22,13 @@ RULES = (
         to_do="\n".join(
             (
                 "If the memory was deleted for a person, that erasure is not complete: an entity is a piece of "
-                "the text (a name, a place).",
-                PAIR_FIRST,
-                "Then, with the ids of the findings (they are ids of entities):",
-                commands(
-                    "mem0audit audit --select E501 --verbose",
-                    'memory.entity_store.delete(vector_id="ENTITY_ID")',
-                ),
-                INSIDE_AGENT,
+                "the text (a name, a place), and `mem0audit delete` clears it with the rest. Else:",
+                commands("mem0audit repair E501 --dry-run"),
+                REPAIRED_AFTER_A_SNAPSHOT,
+                "Entities of a memory that is lost and not deleted (D302) stay: a restore brings it back.",
             )
         ),
+        repaired=True,
         not_this="Some of the linked memories are still there: E502.",
         threshold="A link counts as dead when its deletion is older than one minute: mem0 cleans up after it.",
     ),
@@ -44,15 +41,12 @@ RULES = (
         looks_like="Some ids of linked_memory_ids have no point.",
         to_do="\n".join(
             (
-                "Searches ignore it, so there is no hurry. To clear it, write the list without the dead ids:",
-                commands(
-                    "mem0audit audit --select E502 --verbose",
-                    'memory.entity_store.update(vector_id="ENTITY_ID",',
-                    '  payload={"linked_memory_ids": [LIVE_IDS]})',
-                ),
-                INSIDE_AGENT,
+                "Searches ignore it, so there is no hurry. To take the dead links out of it:",
+                commands("mem0audit repair E502 --dry-run"),
+                REPAIRED_AFTER_A_SNAPSHOT,
             )
         ),
+        repaired=True,
         threshold="A link counts when the DELETE of its memory is older than one minute.",
     ),
     Rule(
@@ -68,7 +62,12 @@ RULES = (
             (
                 "Look at the memory the finding names, and decide whose it is:",
                 commands("mem0audit show MEMORY_ID"),
-                "Then take the link out of the entity as in E502.",
+                "Then write the list without it, through mem0's own entity store:",
+                commands(
+                    'memory.entity_store.update(vector_id="ENTITY_ID",',
+                    '  payload={"linked_memory_ids": [OTHER_IDS]})',
+                ),
+                INSIDE_AGENT,
             )
         ),
     ),
@@ -82,8 +81,8 @@ RULES = (
         looks_like="More entities with the same user, agent and run than that.",
         to_do="\n".join(
             (
-                "After deletions of this owner, look for what was left and remove it as in E501:",
-                commands("mem0audit audit --select E501,E502"),
+                "After deletions of this owner, have what was left cleared:",
+                commands("mem0audit repair E501 E502 --dry-run"),
             )
         ),
         threshold="More than 10,000 entities of one owner.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mem0audit.core.model import Severity
-from mem0audit.core.pages import PAIR_FIRST, Rule, commands
+from mem0audit.core.pages import Rule, commands
 
 RULES = (
     Rule(
@@ -53,15 +53,15 @@ RULES = (
             (
                 "For ordinary use this is the log doing its work. After a request for erasure it is text that "
                 "is left: say so, and do not call the erasure complete.",
-                PAIR_FIRST + " That copy holds the text as well: delete it when the work is done.",
-                "Then, to empty it by hand, with the agent stopped and only for ids you know (the rows stay, "
-                "NULL stays NULL):",
+                "To see whose, and where else it is, and to empty it with the agent stopped (the rows stay, with "
+                "their events and times; entities go too, files are rebuilt, every byte is searched):",
                 commands(
-                    'sqlite3 ~/.mem0/history.db "PRAGMA secure_delete = ON; UPDATE history \\\n'
-                    "      SET old_memory = substr(old_memory, 1, 0), new_memory = substr(new_memory, 1, 0) \\\n"
-                    "      WHERE memory_id = 'MEMORY_ID'; VACUUM\""
+                    "mem0audit residue --user alice", "mem0audit delete --user alice --redact --dry-run"
                 ),
-                "Entities (E501), other copies of the stores and free pages of the files may hold it too.",
+                "Or for single memories, the ids from `mem0audit log`:",
+                commands("mem0audit delete --memory MEMORY_ID --redact --dry-run"),
+                "No snapshot is taken first: it would hold the text as well (--snapshot-for 24h takes one for a "
+                "day). Rows that nobody can be found for are counted and stay.",
             )
         ),
     ),

@@ -79,7 +79,8 @@ RULES = (
         name="snapshot-with-erased",
         severity=Severity.HIGH,
         summary="A snapshot still holds memories of somebody who was erased.",
-        comes_about="It was taken before the erasure.",
+        comes_about="It was taken before the erasure; by `delete --snapshot-for` on purpose, and then the first "
+        "command after its time removes it.",
         looks_like="A scope recorded as erased has memories in the snapshot.",
         to_do="\n".join(
             (
@@ -101,13 +102,16 @@ RULES = (
         comes_about="A kill, a crash or a power cut while the stores were exchanged.",
         looks_like="A hidden folder .history.db.mem0audit-restoring or .qdrant.mem0audit-restoring beside the "
         "stores (in the folder, where that is a mount point), with intent.json in it. One store may be the "
-        "restored one and the other still the old one.",
+        "restored one and the other still the old one. Of a move: .NAME.mem0audit-relocating beside the new "
+        "folder; a store may have its new name, and the old one its dated name already.",
         to_do="\n".join(
             (
                 "Keep the agent stopped. This says how far it came, and then finishes it or takes it back:",
                 commands(
                     "mem0audit snapshot restore --in-place --dry-run", "mem0audit snapshot restore --in-place"
                 ),
+                "Of a move, the same relocate as before does it; the report and status print it:",
+                commands("mem0audit relocate --to DIR"),
                 "Nothing that was there is lost: it is in that folder, or beside the stores under a dated name.",
             )
         ),

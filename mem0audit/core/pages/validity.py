@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mem0audit.core.model import Severity
-from mem0audit.core.pages import INSIDE_AGENT, PAIR_FIRST, Rule, commands
+from mem0audit.core.pages import REPAIRED_AFTER_A_SNAPSHOT, Rule, commands
 
 _NOT_RECORDED = "This version does not record it yet, so this is not looked for."
 
@@ -18,12 +18,12 @@ RULES = (
         looks_like="expiration_date in the payload is before today (UTC, as mem0 counts).",
         to_do="\n".join(
             (
-                "If expired is to mean gone, delete them by id through mem0; the log keeps the text (S804):",
-                PAIR_FIRST,
-                commands("mem0audit audit --select T701 --verbose", 'memory.delete("MEMORY_ID")'),
-                INSIDE_AGENT,
+                "If expired is to mean gone, have them deleted; the log keeps the text (S804):",
+                commands("mem0audit repair T701 --dry-run"),
+                REPAIRED_AFTER_A_SNAPSHOT,
             )
         ),
+        repaired=True,
     ),
     Rule(
         code="T702",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import date, datetime, timezone
 from urllib.parse import unquote
 
 from mem0audit.core.points import CAMEL, NO_DATA, NO_TEXT, TELEMETRY, Owner, shown_owner
-from mem0audit.core.reading import Reading
+from mem0audit.core.reading import Memories, Reading
 from mem0audit.core.rules.verdict import RuleFunction, Verdict, finding
 from mem0audit.core.timeline import DELETE
 
@@ -16,28 +16,36 @@ REPEATED = 10
 """From this many copies of one text for one user on, it is C604 and no longer C601."""
 
 
+Copy = tuple[str, Owner, int]
+"""Of one of several memories with the same text: its id, its owner, its row."""
+
+
+def same_text_and_owner(home: Memories) -> Iterator[list[Copy]]:
+    """The memories of a collection that say the same for the same owner, a list each, in the order of their rows."""
+    for members in home.copies.values():
+        if len(members) >= REPEATED:
+            continue
+        by_owner: dict[str, list[Copy]] = defaultdict(list)
+        for member in members:
+            by_owner[repr(member[1])].append(member)
+        yield from (same for same in by_owner.values() if len(same) > 1)
+
+
 def duplicate_memory(r: Reading) -> Iterable[Verdict]:
     """C601: same text, same owner, several ids."""
     for home in r.memories:
-        for members in home.copies.values():
-            if len(members) >= REPEATED:
-                continue
-            by_owner: dict[str, list[tuple[str, Owner, int]]] = defaultdict(list)
-            for member in members:
-                by_owner[repr(member[1])].append(member)
-            for same in by_owner.values():
-                if len(same) > 1:
-                    yield finding(
-                        "C601",
-                        {
-                            "owner": shown_owner(same[0][1]),
-                            "copies": len(same),
-                            "others": ", ".join(i for i, _, _ in same[1:]),
-                        },
-                        memory_id=same[0][0],
-                        path=home.info.path,
-                        subject=home.info.name,
-                    )
+        for same in same_text_and_owner(home):
+            yield finding(
+                "C601",
+                {
+                    "owner": shown_owner(same[0][1]),
+                    "copies": len(same),
+                    "others": ", ".join(i for i, _, _ in same[1:]),
+                },
+                memory_id=same[0][0],
+                path=home.info.path,
+                subject=home.info.name,
+            )
 
 
 def empty_memory(r: Reading) -> Iterable[Verdict]:

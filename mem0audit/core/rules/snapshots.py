@@ -106,13 +106,26 @@ COURSES = {
 }
 
 
+MOVE_COURSES = {
+    "clean": "nothing was moved yet: the same move begins again",
+    "finish": "the same move finishes it",
+    "back": "the same move takes it back, since the old stores were written to, and begins again",
+    "stuck": "it cannot be told how far it came",
+}
+
+
 def interrupted_operation(r: Reading) -> Iterable[Verdict]:
-    """B906: a restore was cut off."""
+    """B906: a restore or a move was cut off."""
+    for move in r.left_moves:
+        seen: dict[str, str | None] = {"move to": move.to, "begun": move.cut.started_at}
+        seen["then"] = move.cut.problem or MOVE_COURSES[move.cut.course]
+        evidence = {k: v for k, v in seen.items() if v is not None}
+        yield finding("B906", evidence, path=move.cut.folder, help=move.command)
     cut = r.interrupted
     if cut is not None:
-        evidence: dict[str, str | None] = {"snapshot": cut.snapshot, "begun": cut.started_at}
-        evidence["then"] = cut.problem or COURSES.get(cut.course, cut.course)
-        yield finding("B906", {k: v for k, v in evidence.items() if v is not None}, path=cut.folder)
+        restore: dict[str, str | None] = {"snapshot": cut.snapshot, "begun": cut.started_at}
+        restore["then"] = cut.problem or COURSES.get(cut.course, cut.course)
+        yield finding("B906", {k: v for k, v in restore.items() if v is not None}, path=cut.folder)
 
 
 def unpaired_backup(r: Reading) -> Iterable[Verdict]:

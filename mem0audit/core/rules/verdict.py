@@ -58,7 +58,8 @@ def finding(
     subject: str | None = None,
     help: str | None = None,
 ) -> Finding:
-    """A finding of rule `code`; without `help` of its own it points to the rule's page."""
+    """A finding of rule `code`; without `help` of its own it points to the repair, or to the rule's page."""
+    way = f"mem0audit repair {code} --dry-run" if CATALOGUE[code].repaired else f"mem0audit explain {code}"
     return Finding(
         code=code,
         severity=CATALOGUE[code].severity,
@@ -66,5 +67,5 @@ def finding(
         path=path,
         subject=None if subject is None else clipped(subject, 2 * LONGEST),
         evidence={key: _shown(value) for key, value in evidence.items()},
-        help=help or f"mem0audit explain {code}",
+        help=help or way,
     )
