@@ -94,9 +94,9 @@ def audit(
 def erase(
     memory: Any,
     *,
-    user_id: str | None = None,
-    agent_id: str | None = None,
-    run_id: str | None = None,
+    user_id: str | int | None = None,
+    agent_id: str | int | None = None,
+    run_id: str | int | None = None,
     memory_ids: Sequence[str] = (),
     only_this_store: bool = False,
     receipt: str | None = None,

@@ -17,7 +17,7 @@ from math import isfinite
 from typing import Any, Final
 
 from mem0audit.core.model import NotChecked
-from mem0audit.core.points import OWNER_KEYS, Owner
+from mem0audit.core.points import OWNER_KEYS, Owner, owner_id
 from mem0audit.core.snapshot import canonical
 
 RECORD: Final = "erasures.json"
@@ -75,6 +75,9 @@ def make_erasure(at: float, salt: str, scope: Owner | None, ids: Iterable[str] =
     if not _SALT.fullmatch(salt):
         raise ValueError("a salt is 32 hexadecimal digits")
     named = scope is not None and any(value is not None for value in scope)
+    if scope is not None:
+        user, agent, run = (value if (spelled := owner_id(value)) is None else spelled for value in scope)
+        scope = (user, agent, run)
     digests = tuple(sorted({_digest(salt, "id", one) for one in ids}))
     if not named and not digests:
         raise ValueError("an erasure is of a scope or of memories")
@@ -85,7 +88,8 @@ def is_covered(erasure: Erasure, owner: Owner, memory_id: str | None = None) -> 
     """Whether an erasure is of this memory: of its id, or of a scope that its owner lies in.
 
     A memory of a user and an agent lies in the scope of the user, of the agent, and of both. A list as an owner's id
-    means each of its members, as Qdrant's filters have it.
+    means each of its members, as Qdrant's filters have it; spaces around an id are nothing, and a whole number is its
+    text, as where memories are deleted.
     """
     if memory_id is not None and erasure.ids and _digest(erasure.salt, "id", memory_id) in erasure.ids:
         return True
@@ -96,9 +100,12 @@ def is_covered(erasure: Erasure, owner: Owner, memory_id: str | None = None) -> 
 
 def _scopes_of(owner: Owner) -> Iterator[Owner]:
     """Every scope that names a memory of this owner."""
-    choices = [
-        (None, *(v if isinstance(v, (list, tuple)) else (v,))) if v is not None else (None,) for v in owner
-    ]
+    choices = []
+    for value in owner:
+        ids = value if isinstance(value, (list, tuple)) else (value,)
+        spelled = [one for one in map(owner_id, ids) if one is not None]
+        # as it is stored too: so it stands in the records of those who named it so
+        choices.append((None, *spelled, *(one for one in ids if one is not None and one not in spelled)))
     for one in product(*choices):
         if any(value is not None for value in one):
             yield one

@@ -81,7 +81,7 @@ class Hits:
 
 class Needles:
     """Texts made ready to be searched for. A piece of one of `piece` bytes is found whatever it is; `left_out` is how
-    many texts are too short to be searched for."""
+    many texts are not searched for, or not in each spelling: too short, or too many of 4 to 6 bytes."""
 
     def __init__(self, texts: Iterable[str], most_grams: int = MOST_GRAMS) -> None:
         self.texts = tuple(dict.fromkeys(text for text in texts if text.strip()))
@@ -103,8 +103,8 @@ class Needles:
                 elif len(way) >= TINY:
                     self._tiny.setdefault(way, []).append(number)
         self._shorts = frozenset(shorts)
-        for way in sorted(self._tiny)[MOST_TINY:]:
-            self.left_out += len(self._tiny.pop(way))
+        # a text counts once, in however many of its spellings it is not searched for
+        self.left_out += len({n for way in sorted(self._tiny)[MOST_TINY:] for n in self._tiny.pop(way)})
         self._ordered = sorted(self._of)
         self._parent = _parents(self._ordered)
         self._ends: dict[bytes, int] = {}

@@ -151,6 +151,16 @@ def clipped(value: object, longest: int) -> str:
     return text if len(text) <= longest else f"{text[:longest]}… ({len(text):,} characters)"
 
 
+def owner_id(stored: Any) -> str | None:
+    """An owner's id as it is asked for: without spaces around it, a whole number as its text, which is what mem0 2.x
+    makes of what it is given. None for what is no id."""
+    if isinstance(stored, bool) or not isinstance(stored, (str, int)):
+        return None
+    if isinstance(stored, int) and stored.bit_length() > 128:
+        return None
+    return str(stored).strip()
+
+
 def shown_owner(owner: Owner) -> str:
     """An owner for people: `user alice, agent a7`; `no owner` where it names none."""
     named = [

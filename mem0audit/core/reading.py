@@ -159,8 +159,9 @@ class Reading:
         if points is None:
             points = {i: p for c in self.memories for i, p in c.by_id.items()}
         both = compare(self.timeline, points, self.elsewhere)
-        # the log calls them live for ever: no row says what became of them
-        back = {old for old, new in self.recovered.items() if new in self.timeline.memories}
+        # the log calls them live for ever: no row says what became of them; and where mem0 was killed between its two
+        # writes, no row says that they were added again
+        back = {old for old, new in self.recovered.items() if new in self.timeline.memories or new in points}
         return replace(both, lost=tuple(i for i in both.lost if i not in back)) if back else both
 
     @property

@@ -49,7 +49,7 @@ WHYS: Final[Mapping[Why, str]] = {
     "erased": "erased on request: never brought back",
     "doubtful": "may have been deleted, or be another program's",
     "owner": "whose they are is not known (--skip-unknown)",
-    "there": "the store has this text of this owner",
+    "there": "the store has this text already",
     "twice": "the same text and owner as another one: added once",
 }
 
@@ -251,6 +251,13 @@ Twin = tuple[bytes, tuple[str | None, ...]]
 def twin(text: str, owner: Owner) -> Twin:
     """What two memories share that say the same of the same owner. mem0 2.x trims ids and makes texts of numbers."""
     return text_digest(text), tuple(None if value is None else str(value).strip() for value in owner)
+
+
+def made(text: str, created_at: Any) -> tuple[bytes, float] | None:
+    """What a memory and the one that was added back for it share, whoever owns them; None where its time is not known.
+    mem0 keeps a time that it is given (`keeps_created_at`)."""
+    at = instant(created_at)
+    return None if at is None else (text_digest(text), at)
 
 
 def own_metadata(payload: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mem0audit.core.errors import UsageProblem
-from mem0audit.core.points import OWNER_KEYS, Owner, shown_owner
+from mem0audit.core.points import OWNER_KEYS, Owner, owner_id, shown_owner
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,7 @@ class Scope:
 def _matches(stored: Any, wanted: str) -> bool:
     if isinstance(stored, (list, tuple)):
         return any(_matches(one, wanted) for one in stored)
-    if isinstance(stored, bool) or not isinstance(stored, (str, int)):
-        return False
-    if isinstance(stored, int) and stored.bit_length() > 128:
-        return False
-    return str(stored).strip() == wanted.strip()
+    return owner_id(stored) == wanted.strip()
 
 
 def _escaped(value: str) -> str:
@@ -83,13 +79,19 @@ def _part(key: str, value: str) -> str:
     return rf"(?:^|&){key}=\s*{re.escape(value.strip())}\s*(?=$|&(?:agent_id|run_id|user_id)=)"
 
 
-def scope_of(user: str | None, agent: str | None, run: str | None) -> Scope | None:
-    """What was asked for; None where nothing was. Raises UsageProblem for `*` and for what is empty or blank."""
-    for flag, value in (("--user", user), ("--agent", agent), ("--run", run)):
-        if value is None:
+def scope_of(user: str | int | None, agent: str | int | None, run: str | int | None) -> Scope | None:
+    """What was asked for; None where nothing was. A whole number means its text, as in mem0. Raises UsageProblem for
+    `*`, for what is empty or blank, and for what is no id."""
+    ids: list[str | None] = []
+    for flag, given in (("--user", user), ("--agent", agent), ("--run", run)):
+        value = given if isinstance(given, str) else owner_id(given)
+        ids.append(value)
+        if given is None:
             continue
+        if value is None:
+            raise UsageProblem(f"{flag}: is no id")
         if not value.strip():
             raise UsageProblem(f"{flag}: is empty")
         if value.strip() == "*":
             raise UsageProblem(f"{flag} *: is nobody's id")
-    return Scope(user, agent, run) if (user, agent, run) != (None, None, None) else None
+    return Scope(*ids) if any(value is not None for value in ids) else None

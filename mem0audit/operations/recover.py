@@ -26,7 +26,7 @@ from mem0audit.core.model import (
     Snapshots,
     VectorFacts,
 )
-from mem0audit.core.points import OWNER_KEYS, Owner
+from mem0audit.core.points import OWNER_KEYS, Owner, text_digest
 from mem0audit.core.reconcile import SAME_INSTANT_S
 from mem0audit.core.recover import LeftOut, Recoverable, Recovered, RecoverPlan, State
 from mem0audit.core.times import instant
@@ -129,6 +129,7 @@ def _planned(
     found: list[Recoverable] = []
     unknown: list[Recoverable] = []
     left: list[LeftOut] = []
+    texts: list[Recoverable] = []
     for memory_id in ids:
         one = _recoverable(
             memory_id,
@@ -142,6 +143,12 @@ def _planned(
         )
         if one is None:
             left.append(LeftOut(memory_id, "no-text"))
+        else:
+            texts.append(one)
+    back = _back_already(texts, store)
+    for one in texts:
+        if one.memory_id in back:
+            left.append(LeftOut(one.memory_id, "there", back[one.memory_id]))
             continue
         if one.owner is None and wanted.assign_user is not None:
             one = replace(one, owner=(wanted.assign_user, None, None), owner_by="--assign-user")
@@ -362,6 +369,22 @@ def _refuse_erased(left: Iterable[LeftOut]) -> None:
             raise Refused(f"{one.memory_id} was erased on request: it is never brought back")
 
 
+def _back_already(texts: Iterable[Recoverable], store: _Store) -> dict[str, str]:
+    """Of those that nobody knows the owner of, the ones that were added back before, as the store shows it where the
+    ledger of that run is gone: they are of whoever they were added for, and not of another one. Old id -> new id.
+
+    Of memories that say the same, one had been added for all.
+    """
+    lost = [one for one in texts if one.owner is None and one.state == "lost"]
+    by_text: dict[bytes, str] = {}
+    for one in lost:
+        key = core.made(one.text, one.created_at)
+        if key is not None and key in store.made:
+            by_text[key[0]] = store.made[key]
+    digests = {one.memory_id: text_digest(one.text) for one in lost}
+    return {i: by_text[digest] for i, digest in digests.items() if digest in by_text}
+
+
 def _once(found: Sequence[Recoverable], store: _Store) -> tuple[tuple[Recoverable, ...], tuple[LeftOut, ...]]:
     """Those whose text is not there yet for their owner, each text once for an owner."""
     kept, left = [], []
@@ -522,9 +545,11 @@ class _Record:
 
 @dataclass(frozen=True)
 class _Store:
-    """What the store holds now: by text and owner, and the payloads of the memories that were asked for."""
+    """What the store holds now: by text and owner, by text and time, and the payloads of the memories that were asked
+    for."""
 
     twins: Mapping[core.Twin, str]
+    made: Mapping[Any, str]
     payloads: Mapping[str, _Payload]
 
     @staticmethod
@@ -536,14 +561,17 @@ class _Store:
         def failed(problem: FileProblem) -> NoReturn:
             raise CouldNotRead(f"{folder}: {problem.detail}")
 
-        def read(path: str) -> tuple[dict[core.Twin, str], dict[str, _Payload]]:
+        def read(path: str) -> tuple[dict[core.Twin, str], dict[Any, str], dict[str, _Payload]]:
             twins: dict[core.Twin, str] = {}
+            made: dict[Any, str] = {}
             payloads: dict[str, _Payload] = {}
 
             def keep(_row: int, point_id: PointId, payload: _Payload, _facts: VectorFacts) -> None:
                 data = payload.get("data")
                 if type(data) is str:
                     twins[core.twin(data, _owner(payload))] = str(point_id)
+                    if (key := core.made(data, payload.get("created_at"))) is not None:
+                        made[key] = str(point_id)
                 if str(point_id) in wanted:
                     payloads[str(point_id)] = dict(payload)
 
@@ -555,7 +583,7 @@ class _Store:
                     points = store.points(info, keep)
                     if points.file.problem is not None:
                         raise CouldNotRead(f"{points.file.path}: {points.file.problem.detail}")
-            return twins, payloads
+            return twins, made, payloads
 
         return _Store(*where_it_lies(folder, host, read, failed))
 

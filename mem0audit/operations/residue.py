@@ -164,6 +164,8 @@ def collections_of(
     layout = store.layout()
     if layout.problem is not None:
         return [], [], [NotChecked(store.folder, layout.problem.detail)]
+    if not layout.exists:
+        return [], [], [NotChecked(store.folder, "does not exist")]
     names = {info.name for info in layout.collections}
     memories: list[CollectionInfo] = []
     entities: list[CollectionInfo] = []
@@ -522,6 +524,11 @@ def residue(
     if not needles.texts:
         not_searched.append(
             NotChecked("the bytes of every file", "no text of theirs is known any more to search for")
+        )
+    elif needles.left_out:
+        why = "too short to be searched for: their bytes are in any file"
+        not_searched.append(
+            NotChecked(f"{needles.left_out:,} of {len(needles.texts):,} texts of theirs", why)
         )
     if scope is None:
         why = "they name no memory, only whose they are: --user"

@@ -72,7 +72,10 @@ def erase_plan_text(
 
 
 def _memory_words(plan: ErasePlan) -> list[str]:
-    return [word for one in plan.ids for word in ("--memory", str(one))] if plan.resumed is None else []
+    if plan.resumed is not None:
+        return []
+    ids = dict.fromkeys((*map(str, plan.ids), *sorted(plan.ever)))
+    return [word for one in ids for word in ("--memory", one)]
 
 
 def _whose(scope: Scope | None, count: int) -> str:

@@ -81,7 +81,10 @@ def _bytes(found: Residue, screen: Screen) -> list[str]:
     total = sum(one.size_bytes for one in found.files)
     what = f"{plural(len(found.files), 'file')}, {total:,} bytes"
     if not found.texts:
-        return screen.wrap(f"Bytes: {what}, could not be searched: no text of theirs is known any more.")
+        why = (
+            "those that are known are too short" if found.too_short else "no text of theirs is known any more"
+        )
+        return screen.wrap(f"Bytes: {what}, could not be searched: {why}.")
     asked = f"for {plural(found.texts, 'text')}, whole and in pieces of {found.piece} bytes or more"
     dirty = [one for one in found.files if one.remains or one.shared or one.short]
     if not dirty:
@@ -103,13 +106,6 @@ def _bytes(found: Residue, screen: Screen) -> list[str]:
     if any(one.shared for one in dirty):
         lines += screen.wrap(
             "of others: the same bytes stand in what others own; they may be theirs alone.",
-            indent=1,
-            hanging=3,
-        )
-    if found.too_short:
-        lines += screen.wrap(
-            f"{plural(found.too_short, 'text')} of fewer than 4 bytes would be found anywhere, and cannot be searched "
-            "for.",
             indent=1,
             hanging=3,
         )
@@ -172,6 +168,7 @@ def _not_searched(found: Residue, screen: Screen) -> list[str]:
 
 
 def _clears(found: Residue, screen: Screen) -> list[str]:
+    """What clears what was found: in the log, and in freed pages or beside the rows of a file that has none of theirs."""
     lines = []
     in_log = any(one.count for one in found.rows if one.kind in ("history", "stranded", "messages"))
     there = any(one.count for one in found.rows if one.kind == "points")
@@ -179,8 +176,14 @@ def _clears(found: Residue, screen: Screen) -> list[str]:
         what = "The memories, and the texts in the log" if there else "Texts in the log"
         words = found.scope.words if found.scope is not None else _memory_words(found.memory_ids)
         lines.append(f"{what}, the agent stopped:   " + screen.command("delete", *words, "--redact"))
-    if any(one.free for one in found.files):
-        lines.append("Freed pages, the agent stopped:   " + screen.command("residue", "--clear-free-pages"))
+    held = [one.path for one in found.rows if one.count or one.count is None]
+
+    def is_free(one: FileSearch) -> bool:
+        in_rows = any(one.path == path or one.path.startswith(f"{path}/") for path in held)
+        return bool(one.free or (one.free_pages is not None and not in_rows and (one.whole or one.pieces)))
+
+    if any(map(is_free, found.files)):
+        lines.append("Freed space, the agent stopped:   " + screen.command("residue", "--clear-free-pages"))
     return lines
 
 

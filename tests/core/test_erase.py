@@ -24,6 +24,13 @@ def test_nothing_asked_for_is_no_scope() -> None:
     assert scope_of("alice", None, "r1") == Scope("alice", None, "r1")
 
 
+def test_a_number_means_its_text_as_in_mem0() -> None:
+    assert scope_of(7, None, None) == Scope("7")
+    for odd in (True, 7.5, ["alice"]):
+        with pytest.raises(UsageProblem, match="is no id"):
+            scope_of(odd, None, None)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("owner", "is_in"),
     [

@@ -130,6 +130,12 @@ def test_many_short_texts_are_left_out_by_number() -> None:
     assert len(needles.search_bytes(b"xw000w001x").short) == 2
 
 
+def test_a_text_that_has_several_short_spellings_is_left_out_once() -> None:
+    """Two characters of Chinese are 6 bytes, and 4 in each UTF-16."""
+    needles = Needles(chr(0x4E00 + n) + "\u4e8c" for n in range(100))
+    assert 100 - core.MOST_TINY < needles.left_out <= len(needles.texts) == 100
+
+
 def test_time_does_not_grow_with_the_number_of_texts() -> None:
     data = os.urandom(4 << 20)
     looked: list[int] = []

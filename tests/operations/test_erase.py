@@ -14,17 +14,22 @@ from typing import Any
 
 import pytest
 
-from mem0audit.core.erase import ErasePlan, ShortLived
+from mem0audit.core.erase import Erased, ErasePlan, ShortLived
 from mem0audit.core.erasures import is_covered
 from mem0audit.core.errors import CouldNotRead, Failed, Refused, UsageProblem
 from mem0audit.core.model import Install, Origin
 from mem0audit.core.scopes import Scope
 from mem0audit.install.host import this_host
+from mem0audit.operations import erase
+from mem0audit.operations import ledger as ledgers
 from mem0audit.operations.audit import audit
 from mem0audit.operations.erase import apply_erase, plan_erase
 from mem0audit.operations.erasures import erasures_on_record
 from mem0audit.operations.mem0door import find_door
 from mem0audit.operations.snapshot import create, plan_create
+from mem0audit.report.erase import erase_plan_text
+from mem0audit.report.screen import Screen
+from mem0audit.stores.ledger import Ledger
 from tests.builders import RawHistory, RawPoints, StoreCopy, copy_store
 from tests.operations.test_restore import in_child
 from tests.report.test_json import check
@@ -330,3 +335,39 @@ def test_a_damaged_collection_is_refused(store: StoreCopy) -> None:
         connection.execute("UPDATE points SET point = x'00' WHERE rowid = (SELECT max(rowid) FROM points)")
     with pytest.raises(Refused, match="do not decode"):
         plan_of(store)
+
+
+def test_single_memories_again_and_after_a_kill(store: StoreCopy, tmp_path: Path) -> None:
+    """One that is gone can be named again, alone or beside others, and the receipt of the run that deleted it stays."""
+    host, receipt = this_host(), tmp_path / "receipt.json"
+    one, two, *_ = sorted(of_carol(store))
+
+    def delete(*ids: str) -> Erased:
+        return apply_erase(plan_of(store, None, memory_ids=ids), host, receipt=str(receipt))
+
+    assert (delete(one).memories, delete(one).ids) == (1, (one,))
+    assert check(receipt.read_text(), "erasure-receipt")["removed"]["memories"] == 1
+    text = erase_plan_text(plan_of(store, None, memory_ids=[one]), Screen(), to_do_it=True)
+    assert f"--memory {one}" in text
+
+    with ledgers.opened(install_of(store), host) as book:  # and was killed then
+        assert isinstance(book, Ledger)
+        begun = erase._begin(plan_of(store, None, memory_ids=[one, two]), book, 1.0)
+    assert begun.ids == (two,)
+    with pytest.raises(Refused, match="a deletion of 2 memories"):
+        plan_of(store, None, memory_ids=[one, "0"])
+    done = delete(one, two)
+    assert (done.memories, done.resumed, set(done.ids)) == (1, True, {one, two})
+    said = check(receipt.read_text(), "erasure-receipt")
+    assert (said["removed"]["memories"], len(said["ids"])) == (1, 2)
+
+
+def test_what_an_agent_adds_between_the_look_and_the_deletion(store: StoreCopy) -> None:
+    """It is not called one that mem0 could not delete; and the same command takes it too."""
+    plan = plan_of(store)
+    RawPoints(store.vectors).put("11111111-1111-1111-1111-111111111111", {"data": "new", "user_id": "carol"})
+    with pytest.raises(Failed, match="1 memory of it came after it was looked at") as said:
+        apply_erase(plan, this_host())
+    assert said.value.hint == "the same command finishes it"
+    again = plan_of(store)
+    assert again.resumed is not None and len(again.ids) == 1

@@ -166,6 +166,11 @@ def test_every_live_memory_is_back_once_and_found(tmp_path: Path, store: Store, 
         "D303",
         "C601",
     }
+    # the ledger of that run is lost: none of them is added once more, for somebody else least of all
+    for wanted in (Wanted(), Wanted(assign_user="mallory")):
+        forgotten = store.plan(wanted, ledger=False)
+        assert forgotten.memories == forgotten.unknown == ()
+        assert [one.why for one in forgotten.left_out] == ["there"] * 10
     # killed after mem0 added one and before it was recorded: its text is there for its owner, and is not added again
     with closing(sqlite3.connect(next(Path(os.environ["XDG_STATE_HOME"]).rglob("*.sqlite")))) as book:
         book.execute("UPDATE recovered SET new_id = NULL WHERE old_id = ?", (store.id_of("Carol knows it"),))
@@ -175,6 +180,13 @@ def test_every_live_memory_is_back_once_and_found(tmp_path: Path, store: Store, 
     assert [one.why for one in left.left_out] == ["there"]
     done = store.add_back(own)
     assert (done.added, len(store.points()), store.plan().lost) == ((), 9, 0)
+    # killed between mem0's two writes: it is there, with no row of its own
+    there = next(
+        str(i) for i, p in RawPoints(store.vectors).points().items() if p.payload["data"] == "Carol knows it"
+    )
+    with closing(sqlite3.connect(store.history)) as log, log:
+        assert log.execute("DELETE FROM history WHERE memory_id = ?", (there,)).rowcount == 1
+    assert store.plan().lost == 0
 
 
 def test_without_the_ledger_the_unknown_ones_wait(store: Store) -> None:

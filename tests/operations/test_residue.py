@@ -19,9 +19,12 @@ from mem0audit.core.scopes import Scope
 from mem0audit.install.config import Settings
 from mem0audit.install.host import this_host
 from mem0audit.operations.audit import audit
+from mem0audit.operations.export import export
 from mem0audit.operations.residue import residue
 from mem0audit.operations.restore import apply_restore, plan_restore
-from tests.builders import MemoryBuilder, RawHistory
+from mem0audit.report.residue import residue_text
+from mem0audit.report.screen import Screen
+from tests.builders import MemoryBuilder, RawHistory, RawPoints
 from tests.operations.test_read_only import tree
 from tests.operations.test_restore import undisturbed
 from tests.operations.test_snapshot import installed, take
@@ -134,6 +137,46 @@ def test_before_the_deletion_everything_is_counted(made: World, tmp_path: Path) 
     assert found.remains
     assert found.fed_back == 2
     assert found.ids == 15
+
+
+def test_a_text_too_short_to_be_searched_for_leaves_the_report_open(store: Install) -> None:
+    """Emptied in its row, it may still stand in any file: nobody can say that it does not."""
+    for texts, why in (
+        (("yo",), "1 of 1 texts"),
+        (("yo", "no such text in any of the files"), "1 of 2 texts"),
+    ):
+        found = store.look(scope=Scope("zed"), texts=texts, ledger=False)
+        assert not found.remains
+        assert found.texts == len(texts) - 1
+        assert any(one.gap and one.what.startswith(why) for one in found.not_searched)
+        assert "too short" in residue_text(found, Screen())
+
+
+def test_what_lies_between_the_rows_of_a_page_can_be_cleared_too(made: World, tmp_path: Path) -> None:
+    """A row that was deleted alone leaves no freed page."""
+    install = Install(made, tmp_path)
+    install.be("before")
+    audit(installed(install), this_host())
+    one = install.ids[3]
+    key = next(key for _, key, blob in RawPoints(install.vectors).rows() if one.encode() in blob)
+    with closing(sqlite3.connect(install.points)) as connection, connection:
+        connection.execute("PRAGMA secure_delete = OFF")
+        connection.execute("DELETE FROM points WHERE id = ?", (key,))
+    found = install.look(scope=None, memory_ids=[one])
+    seen = of(found, install.points)
+    assert seen.whole and not seen.free
+    assert "--clear-free-pages" in residue_text(found, Screen())
+    # where rows of theirs are, nothing shows that there is more
+    assert "--clear-free-pages" not in residue_text(install.look(), Screen())
+
+
+def test_a_store_that_is_not_there_is_named(store: Install) -> None:
+    """A path that was mistyped is no store without anything of theirs."""
+    shutil.rmtree(store.vectors)
+    found = store.look()
+    assert any(one.gap and one.what == str(store.vectors) for one in found.not_searched)
+    exported = export(installed(store), this_host(), CAROL)
+    assert any(one.gap and one.what == str(store.vectors) for one in exported.not_read)
 
 
 def test_after_the_deletion(store: Install) -> None:
