@@ -352,7 +352,7 @@ def test_single_memories_again_and_after_a_kill(store: StoreCopy, tmp_path: Path
 
     with ledgers.opened(install_of(store), host) as book:  # and was killed then
         assert isinstance(book, Ledger)
-        begun = erase._begin(plan_of(store, None, memory_ids=[one, two]), book, 1.0)
+        begun = erase._begin(plan_of(store, None, memory_ids=[one, two]), book, 1.0, None)
     assert begun.ids == (two,)
     with pytest.raises(Refused, match="a deletion of 2 memories"):
         plan_of(store, None, memory_ids=[one, "0"])
