@@ -335,8 +335,8 @@ def _record(intent: Intent, replaced: Sequence[str]) -> None:
 def record(history: str, replaced: Sequence[str], of: str, at: str, work: str) -> None:
     """Adds what a move put aside to the record beside the log. Raises OSError."""
     text = _record_text(history, replaced, of, at, work)
-    if text is not None:
-        path = record_path(history)
+    path = record_path(history)
+    if text is not None and path.parent.is_dir():  # a log that is not there may have no folder either
         exchange.write_in(path.parent, path.name, text)
 
 

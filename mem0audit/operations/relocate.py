@@ -78,6 +78,11 @@ def plan_relocate(
         where = core.destination(real, with_history)
     if with_history and resolved(install.history.value, host) == where.history:
         with_history, where = False, replace(where, history=None)  # it lies there already
+    for store in (vectors, log):
+        if store.problem is not None:
+            raise CouldNotRead(
+                f"{store.path}: {store.problem}", "run it as the owner of the stores, or with sudo"
+            )
     cut = cut_off(where.staging)
     place = look_at(real, host)
     _check_place(to, real, place, host)
@@ -194,7 +199,7 @@ def _check_around(to: str, where: Destination, seen: Install, host: Host) -> Non
 
 def _check_writable(to: str, where: Destination, seen: Install, host: Host) -> None:
     """Refuses where the new stores could not be written, or the old ones not be put aside."""
-    new = next(folder for folder in Path(where.vectors).parents if folder.exists())
+    new = next(one for one in Path(where.vectors).parents if os.path.isdir(one))  # noqa: PTH112
     if not os.access(new, os.W_OK | os.X_OK):
         raise Refused(
             f"{to}: nothing can be written in {new} (a read-only filesystem, or another user's folder)",
@@ -212,6 +217,12 @@ def _check_writable(to: str, where: Destination, seen: Install, host: Host) -> N
                 "user's folder)",
                 "run it as the owner of that folder, or take a copy that lasts: mem0audit snapshot create --to DIR",
             )
+    beside = str(Path(_resolved(seen.history.value, host)).parent)
+    if where.history is None and os.path.isdir(beside) and not os.access(beside, os.W_OK | os.X_OK):  # noqa: PTH112
+        raise Refused(
+            f"nothing can be written in {beside}, where what is put aside is recorded, beside the log",
+            "run it as the owner of that folder, or move the log too: --with-history",
+        )
 
 
 def _resolved(path: str, host: Host) -> str:

@@ -73,7 +73,7 @@ _ENDING: Final = len(".replaced-2026-11-30T023000Z-9999")
 def check_names(paths: Sequence[str]) -> None:
     """Refuses paths (links followed) whose names are too long to be put aside under a dated one."""
     for path in paths:
-        folder = next(str(one) for one in Path(path).parents if one.exists())
+        folder = next(str(one) for one in Path(path).parents if os.path.isdir(one))  # noqa: PTH112
         most = os.pathconf(folder, "PC_NAME_MAX")
         if len(os.fsencode(os.path.basename(path))) + _ENDING > most:  # noqa: PTH119
             raise Refused(

@@ -168,8 +168,7 @@ def _not_searched(found: Residue, screen: Screen) -> list[str]:
 
 
 def _clears(found: Residue, screen: Screen) -> list[str]:
-    """The commands; free space is there where something lies in freed pages, or beside the rows of a file that has
-    none of theirs."""
+    """What clears it: in the log, and in freed pages or beside the rows of a file that has none of theirs."""
     lines = []
     in_log = any(one.count for one in found.rows if one.kind in ("history", "stranded", "messages"))
     there = any(one.count for one in found.rows if one.kind == "points")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 import subprocess
@@ -13,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.builders import StoreCopy, copy_store
-from tests.cli.program import Ran, call
+from tests.cli.program import Ran, call, run
 from tests.operations.test_restore import agent, halves
-from tests.operations.test_snapshot import mounted
+from tests.operations.test_snapshot import mounted, needs_root
 from tests.report.test_json import check
 
 SECRETS = ("SECRETCAROL", "Quito", "vegetarian")
@@ -238,3 +239,36 @@ def test_snapshots_from_before_a_move_are_still_its_own(durable: Path, store: St
     assert call(durable, "snapshot", "create", "--to", str(durable / "kept"), *flags(store)).code == 0
     status = check(call(durable, "status", *new, "--format", "json").out, "status")
     assert [one["path"] for one in status["snapshots"]["snapshots"]] == [listed["path"]]
+
+
+def test_a_log_without_a_folder_is_no_obstacle(durable: Path, store: StoreCopy) -> None:
+    words = ("--history", str(durable / "nowhere/history.db"), "--qdrant-path", str(store.vectors))
+    ran = relocate(durable, "--to", "srv/qdrant", *words, "--yes")
+    assert ran.code == 0, ran.err
+    assert not (durable / "srv/.qdrant.mem0audit-relocating").exists()
+
+
+@pytest.mark.root
+def test_what_an_ordinary_user_cannot_reach_is_refused_before(durable: Path, store: StoreCopy) -> None:
+    needs_root()
+    locked = durable / "locked"
+    other = copy_store("2.2.1-nlp", locked)
+    shown = durable / "shown"
+    shown.mkdir()
+    shutil.copy(store.history, shown)
+    for path in (store.folder, *store.folder.rglob("*"), durable):
+        os.chown(path, 4242, 4242)
+    locked.chmod(0o700)
+    home = durable / "home"
+    home.mkdir()
+    os.chown(home, 4242, 4242)
+    for history, vectors, code, says in (
+        (other.history, store.vectors, 3, f"{other.history}: permission denied"),
+        (store.history, other.vectors, 3, f"{other.vectors}: permission denied"),
+        (shown / "history.db", store.vectors, 4, f"nothing can be written in {shown}"),
+    ):
+        words = ("relocate", "--to", str(durable / "new/qdrant"), "--history", str(history), "--yes")
+        to_user = {"user": 4242, "group": 4242, "extra_groups": []}
+        ran = run(home, *words, "--qdrant-path", str(vectors), **to_user)
+        assert ran.code == code and says in ran.err, (history, ran.err)
+        assert not (durable / "new").exists() and store.vectors.is_dir()
