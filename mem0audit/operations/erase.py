@@ -957,8 +957,9 @@ def _searched(one: FileSearch) -> dict[str, Any]:
 
 
 def _write_receipt(path: Path, done: Erased) -> None:
-    if not (done.memories or done.entities or done.links) and _is_receipt_of(path, done):
-        return  # of the run that did it: this one found nothing left to remove
+    emptied = done.emptied is not None and (done.emptied.history or done.emptied.messages)
+    if not (done.memories or done.entities or done.links or emptied) and _is_receipt_of(path, done):
+        return  # of the run that did it: this one found nothing left to do, and the same verdict
     document = {"schema": 1, "kind": "erasure-receipt", **receipt_of(done)}
     try:
         files.write_file(path, json.dumps(document, indent=2, ensure_ascii=True).encode("ascii") + b"\n")
@@ -969,7 +970,7 @@ def _write_receipt(path: Path, done: Erased) -> None:
 
 
 def _is_receipt_of(path: Path, done: Erased) -> bool:
-    """Whether a receipt of the same scope, or of the same memories, lies there."""
+    """Whether a receipt of the same scope, or of the same memories, with the same verdict lies there."""
     try:
         there = json.loads(small_file(path))
         of = replace(done, salt=str(there["salt"]))
@@ -978,6 +979,7 @@ def _is_receipt_of(path: Path, done: Erased) -> bool:
             there["kind"] == "erasure-receipt"
             and there["scope"] == wanted["scope"]
             and set(wanted["ids"]) <= set(there["ids"])
+            and there["erased"] == wanted["erased"]
         )
     except (OSError, ValueError, TypeError, KeyError):
         return False

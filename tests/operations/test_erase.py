@@ -9,12 +9,13 @@ import pickle
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mem0audit.core.erase import Erased, ErasePlan, ShortLived
+from mem0audit.core.erase import Emptied, Erased, ErasePlan, ShortLived
 from mem0audit.core.erasures import is_covered
 from mem0audit.core.errors import CouldNotRead, Failed, Refused, UsageProblem
 from mem0audit.core.model import Install, Origin
@@ -371,3 +372,21 @@ def test_what_an_agent_adds_between_the_look_and_the_deletion(store: StoreCopy) 
     assert said.value.hint == "the same command finishes it"
     again = plan_of(store)
     assert again.resumed is not None and len(again.ids) == 1
+
+
+def test_a_receipt_is_written_anew_where_it_says_something_new(store: StoreCopy, tmp_path: Path) -> None:
+    """A run that only emptied texts, or whose verdict is another one, is not the earlier run's."""
+    receipt, plan = tmp_path / "receipt.json", plan_of(store)
+    done = Erased(
+        plan.install, CAROL, 1.0, "ab" * 16, ("1",), 1, 0, 0, 0, plan.left, plan.left, "2.2.1", "1.20.0", "3", True,
+        False, "",
+    )  # fmt: skip
+    erase._write_receipt(receipt, done)
+    said = receipt.read_bytes()
+    again = replace(done, ids=(), memories=0, at=2.0)
+    erase._write_receipt(receipt, again)
+    assert receipt.read_bytes() == said
+    erase._write_receipt(receipt, replace(again, emptied=Emptied(3, 0, (0, 0), 2)))
+    assert receipt.read_bytes() != said
+    erase._write_receipt(receipt, replace(done, scope=Scope("bob"), memories=0))
+    assert json.loads(receipt.read_text())["at"].endswith("00:00:01Z")
