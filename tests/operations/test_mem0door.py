@@ -36,16 +36,19 @@ def install_at(folder: Path, python: str | None = None) -> Install:
     )
 
 
+PACKAGES = "lib/python{}.{}/site-packages".format(*sys.version_info)
+
+
 def environment_with(folder: Path, mem0: str, client: str) -> str:
     """A Python whose files say that it has these versions; it has none of it."""
-    packages = folder / "lib" / "python3.11" / "site-packages"
+    packages = folder / PACKAGES
     for name, version in (("mem0ai", mem0), ("qdrant_client", client)):
         info = packages / f"{name}-{version}.dist-info"
         info.mkdir(parents=True)
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     (folder / "bin").mkdir()
     (folder / "bin" / "python").symlink_to(sys.executable)
-    (folder / "pyvenv.cfg").write_text("version = 3.11.7\n")
+    (folder / "pyvenv.cfg").write_text(f"version = {sys.version.split()[0]}\n")
     return str(folder / "bin" / "python")
 
 
@@ -118,7 +121,7 @@ def test_root_runs_nothing_that_others_can_write(tmp_path: Path, host: Host) -> 
     store = copy_store("2.2.1", tmp_path).folder
     python = environment_with(tmp_path / "venv", "2.2.1", "1.20.0")
     assert find_door(install_at(store, python), host).user is None
-    loose = tmp_path / "venv/lib/python3.11/site-packages/mem0ai-2.2.1.dist-info"
+    loose = tmp_path / "venv" / PACKAGES / "mem0ai-2.2.1.dist-info"
     loose.chmod(0o777)
     with pytest.raises(Refused, match="can be changed by other users than root"):
         find_door(install_at(store, python), host)
