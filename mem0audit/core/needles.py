@@ -127,10 +127,6 @@ class Needles:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def is_short(self, text: int) -> bool:
-        """Whether a text has fewer bytes than a fragment."""
-        return text in self._shorts
-
     # -- the tables --
 
     def _index_beginnings(self, long: Sequence[bytes]) -> None:

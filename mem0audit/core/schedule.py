@@ -18,7 +18,6 @@ SERVICE: Final = f"{NAME}.service"
 TIMER: Final = f"{NAME}.timer"
 
 DEFAULT_POLICY: Final = Policy(daily=14, weekly=8, monthly=12)
-DEFAULT_AT: Final = "02:30"
 
 LONGEST_CRON_LINE: Final = 998
 """Debian's cron takes 1,000 characters of a command (MAX_COMMAND in its cron.h), others more."""

@@ -44,7 +44,7 @@ class Door:
 
     `own` where it is mem0audit's own; `user` is the uid that it is run as, None where that is ours. The paths have
     their symlinks followed. `collection` is that of the memories; `dims` are None where it does not exist yet and
-    nothing says them. `has_entities` says whether there is a collection of entities.
+    nothing says them.
     """
 
     interpreter: str
@@ -58,7 +58,6 @@ class Door:
     collection: str
     dims: int | None
     exists: bool
-    has_entities: bool
 
 
 def find_door(
@@ -66,13 +65,11 @@ def find_door(
     host: Host,
     *,
     ledger: bool = True,
-    agent: Agent | None = None,
-    dims: int | None = None,
 ) -> Door:
     """Under which mem0 this install is changed. Reads both stores, runs and changes nothing.
 
-    The agent is `agent` where one is given, else that of `--agent-python`, else the one that the ledger remembers
-    (`ledger` False: it is not asked), else unknown. `dims` are for a collection that does not exist yet.
+    The agent is that of `--agent-python`, else the one that the ledger remembers (`ledger` False: it is not asked),
+    else unknown.
 
     Raises Refused, with the reason, where no mem0 may change it, and UsageProblem where there is none.
     """
@@ -93,11 +90,10 @@ def find_door(
     if log.file.problem is not None and log.file.problem.kind not in ("missing", "no-table", "empty"):
         raise CouldNotRead(f"{install.history.value}: {log.file.problem.detail}")
     user = _user(history, vectors)
-    known = _known(install, host, ledger=ledger) if agent is None and install.agent_python is None else None
-    at = agent
-    if at is None and install.agent_python is not None:
+    at = None
+    if install.agent_python is not None:
         at = whose_mem0(install, (), host)
-    elif at is None and known is not None:
+    elif (known := _known(install, host, ledger=ledger)) is not None:
         at = _remembered(install, known, host)
     own = at is None
     if at is None:
@@ -122,9 +118,8 @@ def find_door(
         history=history,
         vectors=vectors,
         collection=name,
-        dims=found.dims if found is not None else dims or install.embedder_dims,
+        dims=found.dims if found is not None else install.embedder_dims,
         exists=found is not None,
-        has_entities=any(c.name == f"{name}_entities" for c in there),
     )
 
 
@@ -167,24 +162,6 @@ def open_door(door: Door, host: Host, *, config: Mapping[str, Any] | None = None
         )
         with worker:
             yield worker
-
-
-@contextmanager
-def open_mem0(
-    install: Install,
-    host: Host,
-    *,
-    ledger: bool = True,
-    agent: Agent | None = None,
-    dims: int | None = None,
-    config: Mapping[str, Any] | None = None,
-) -> Iterator[Mem0Worker]:
-    """`find_door` and `open_door` in one, for an install that nobody may have open: else Refused, naming who."""
-    refuse_and_remember(install, host)
-    with open_door(
-        find_door(install, host, ledger=ledger, agent=agent, dims=dims), host, config=config
-    ) as memory:
-        yield memory
 
 
 def _real(path: str, host: Host) -> str:
@@ -233,7 +210,6 @@ def inside(memory: Any, host: Host) -> tuple[Install, Door, LiveMemory]:
         collection=stores.collection,
         dims=mine.dims if mine is not None else None,
         exists=mine is not None,
-        has_entities=f"{stores.collection}_entities" in names,
     )
     return install, door, LiveMemory(memory)
 

@@ -13,7 +13,7 @@ from mem0audit.core.errors import Failed, Refused
 from mem0audit.core.model import Install, Origin
 from mem0audit.install.host import Host, this_host
 from mem0audit.operations import ledger as ledgers
-from mem0audit.operations.mem0door import find_door, open_door, open_mem0
+from mem0audit.operations.mem0door import find_door, open_door
 from mem0audit.stores.embedded import EmbeddedStore
 from mem0audit.stores.ledger import KnownAgent
 from tests.builders import MemoryBuilder, RawHistory, RawPoints, copy_store
@@ -54,13 +54,7 @@ def environment_with(folder: Path, mem0: str, client: str) -> str:
 
 def test_ours_only_where_the_format_is_ours(tmp_path: Path, host: Host) -> None:
     ours = find_door(install_at(copy_store("2.2.1-nlp", tmp_path).folder), host)
-    assert (ours.own, ours.interpreter, ours.mem0, ours.dims, ours.has_entities) == (
-        True,
-        sys.executable,
-        "2.2.1",
-        8,
-        True,
-    )
+    assert (ours.own, ours.interpreter, ours.mem0, ours.dims) == (True, sys.executable, "2.2.1", 8)
     for store, why in (
         ("1.0.11", "made by mem0 1.x"),
         ("0.1.40", "not made by qdrant-client 1.20.0"),
@@ -149,7 +143,7 @@ def test_changes_by_id_and_no_model(tmp_path: Path, host: Host) -> None:
     kept = next(i for i in points if i not in carols)
     vectors = embedded.vectors(info, kept)
     assert vectors is not None and vectors.dense is not None and len(vectors.dense) == 8
-    with open_mem0(install, host) as memory:
+    with open_door(find_door(install, host), host) as memory:
         assert memory.overwrites
         assert [memory.delete(i) for i in sorted(carols)] == [True] * len(carols)
         assert not memory.delete(min(carols))
@@ -193,7 +187,7 @@ def test_the_keyword_vector_survives_a_rewrite(tmp_path: Path, host: Host) -> No
     info = embedded.layout().collections[0]
     before = embedded.vectors(info, memory_id)
     assert before is not None and before.keyword is not None and len(before.keyword[0]) == 3
-    with open_mem0(install_at(tmp_path), host) as memory:
+    with open_door(find_door(install_at(tmp_path), host), host) as memory:
         memory.rewrite(memory_id, "Alice lives in Lisbon", before)
     assert embedded.vectors(info, memory_id) == before
     assert len(agent_history(tmp_path, memory_id)) == 2
