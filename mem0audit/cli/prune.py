@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -17,6 +20,7 @@ from mem0audit.cli.options import (
     Named,
     QdrantPathOption,
     QdrantUrlOption,
+    QuietOption,
     VerboseOption,
 )
 from mem0audit.cli.output import say, screen, write
@@ -50,7 +54,12 @@ def _prune(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what it would do, and change nothing.")
     ] = False,
+    due: Annotated[
+        bool,
+        typer.Option("--due", help="Only whether something is to go: ends with 0, or 1 where nothing is."),
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    quiet: QuietOption = False,
     verbose: VerboseOption = False,
     format_: FormatOption = Format.TEXT,
 ) -> int:
@@ -63,6 +72,8 @@ def _prune(
     mem0audit.prune(memory) does it inside the agent.
     Exit: 0 done or nothing to do, 1 something is left to decide, 2 usage, 3 not read, 4 refused, 5 failed.
     """
+    if due and (dry_run or yes):
+        raise UsageProblem("--due: changes nothing, and goes with neither --dry-run nor --yes")
     seconds = length_of(older_than)
     named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python)
     install, host = named.find()
@@ -86,6 +97,12 @@ def _prune(
             else report.prune_plan_text(plan, look, to_do_it=True, flags=flags)
         )
         return exits.OK
+    if due:
+        if plan.todo.steps and plan.blocked is not None and not plan.in_use:
+            raise Refused(*plan.blocked)
+        if not quiet:
+            write(report.prune_plan_json(plan) if as_json else report.prune_plan_text(plan, look))
+        return exits.OK if plan.todo.steps else exits.FINDINGS
     if plan.todo.steps:
         if plan.blocked is not None:
             write(
@@ -96,10 +113,27 @@ def _prune(
             for line in report.prune_plan_text(plan, look).splitlines():
                 say(line)
             ask()
-    with progress() as tell:
+    with progress() as tell, ended_gently():
         done = apply_prune(plan, host, progress=tell)
-    write(report.pruned_json(done) if as_json else report.pruned_text(done, look))
-    return exits.FINDINGS if done.changed.remaining or plan.todo.left else exits.OK
+    code = exits.FINDINGS if done.changed.remaining or plan.todo.left else exits.OK
+    if not quiet or code != exits.OK:
+        write(report.pruned_json(done) if as_json else report.pruned_text(done, look))
+    return code
+
+
+@contextmanager
+def ended_gently() -> Iterator[None]:
+    """A SIGTERM within ends the program as an interrupt does: mem0, in a process of its own, finishes what it is at and
+    closes the stores before this one is gone. So a job that stopped the agent may start it again at once."""
+
+    def end(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def length_of(text: str | None) -> float:
