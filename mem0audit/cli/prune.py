@@ -80,6 +80,11 @@ def _prune(
     from mem0audit.operations.prune import apply_prune, plan_prune
     from mem0audit.report import prune as report
 
+    if not (dry_run or due):
+        from mem0audit.cli.overdue import clear_overdue
+        from mem0audit.install.config import load_settings
+
+        clear_overdue(install, host, load_settings(host))
     look = screen(named.words(), verbose=verbose)
     flags = (
         *(("--older-than", older_than) if older_than is not None else ()),

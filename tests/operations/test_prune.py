@@ -196,6 +196,7 @@ def test_the_plan_is_what_mem0_hides(store: Store) -> None:
     assert (store.blobs(), store.log()) == before and not store.snapshots.exists()
 
 
+@pytest.mark.thorough
 def test_cut_off_at_each_step_and_gone_on_with(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed while the snapshot is published, ended while links are taken, mem0 killed between the two writes of a
     deletion, killed before the seal: the next run does the rest."""
@@ -305,8 +306,8 @@ class Transactions:
     """A progress callback: other connections of this process, mid-transaction on every file of the install, but for the
     time that mem0 writes. `lost` are the phases at whose end a lock of theirs was gone."""
 
-    def __init__(self, paths: list[Path]) -> None:
-        self.paths = paths
+    def __init__(self, paths: list[Path], again: str = "looking at all of it again") -> None:
+        self.paths, self.again = paths, again
         self.held: list[sqlite3.Connection] = []
         self.lost: list[str] = []
         self.seen: list[str] = []
@@ -332,7 +333,7 @@ class Transactions:
             self.lost.append(phase)
         if self.held and phase == "opening the store with mem0":
             self.end()
-        elif not self.held and phase == "looking at all of it again":
+        elif not self.held and phase == self.again:
             self.begin()
 
 
