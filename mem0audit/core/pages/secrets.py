@@ -36,11 +36,11 @@ RULES = (
         comes_about="mem0 2.x extracts from assistant turns too; infer=False stores whatever role it is given. So "
         "what a web page or a file said can become a memory.",
         looks_like="role or attributed_to in the payload is not the user (mem0 writes role for infer=False from "
-        "0.1.100 on, attributed_to from 2.0.0 on). High where the text also reads as an order (S803). A memory with "
-        "neither says nothing of where it came from, and is not counted.",
+        "0.1.100 on, attributed_to from 2.0.0 on). Counted for each collection; each one that also reads as an order "
+        "(S803) is high. A memory with neither says nothing of where it came from, and is not counted.",
         to_do="\n".join(
             (
-                "Read it, and ask the user whether it holds:",
+                "Read those that are high, and ask the user whether they hold (`mem0audit show` names the role):",
                 commands("mem0audit show MEMORY_ID"),
                 "What prevents it: extract from user turns only. What nobody can vouch for is better deleted:",
                 commands("mem0audit delete --memory MEMORY_ID --dry-run"),

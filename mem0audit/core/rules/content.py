@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from datetime import date, datetime, timezone
 from functools import wraps
@@ -199,22 +199,38 @@ def secret_in_store(r: Reading) -> Iterable[Verdict]:
 
 @_only_where_looked
 def not_from_user(r: Reading) -> Iterable[Verdict]:
-    """S802: an assistant's or a tool's word, not the user's; high where it reads as an order besides."""
+    """S802: an assistant's or a tool's word, not the user's: one finding a collection, and a high one for each that
+    reads as an order besides."""
     for home in r.memories:
+        said: Counter[str] = Counter()
         for memory_id, point in home.signed:
-            signs = point.signs
-            if signs is None or signs.said_by is None:
+            if point.signs is None or point.signs.said_by is None:
                 continue
-            evidence = {"said by": signs.said_by, "owner": shown_owner(point.owner), "point row": point.rowid}
-            if signs.order is not None:
-                evidence["text"] = signs.order
+            if point.signs.order is None:
+                said[point.signs.said_by] += 1
+                continue
             yield finding(
                 "S802",
-                evidence,
+                {
+                    "said by": point.signs.said_by,
+                    "text": point.signs.order,
+                    "owner": shown_owner(point.owner),
+                    "point row": point.rowid,
+                },
                 memory_id=memory_id,
                 path=home.info.path,
                 subject=home.info.name,
-                severity=None if signs.order is None else Severity.HIGH,
+                severity=Severity.HIGH,
+            )
+        if said:
+            yield finding(
+                "S802",
+                {
+                    "memories": said.total(),
+                    "said by": ", ".join(f"{who} ({count})" for who, count in said.most_common(5)),
+                },
+                path=home.info.path,
+                subject=home.info.name,
             )
 
 
