@@ -66,8 +66,8 @@ def may_hold_secret(text: str) -> bool:
 # --- Credentials in plain words ----------------------------------------------------------------------------
 
 _NAMED: Final = re.compile(
-    r"\b(?:pass(?:word|code|phrase|wd)|pwd|pin(?: code| number)?|api[ _-]?key|(?:secret|access|private|encryption|licen[sc]e|auth|signing)[ _-]?(?:key|token)"
-    r"|secret|token|credentials?)s?\b"
+    r"\b(?:pass(?:word|code|phrase|wd)|pwd|pin(?: code| number)?|api[ _-]?key"
+    r"|(?:secret|access|private|encryption|licen[sc]e|auth|signing)[ _-]?(?:key|token)|secret|token|credentials?)s?\b"
     r"(?:[ ]+(?:for|to|of|on|at|in)[ ]+(?:the |his |her |their |my |our )?[\w.@'-]+(?: [\w.@'-]+){0,3}?)?"
     r"[ ]*(?:is|was|are|=|:|to be|set to|changed to|to)[ ]*[:=]?[ ]*"
     r"(?P<quote>[\"'`“]?)(?P<value>[^\s\"'`“”]{4,200})",
@@ -78,7 +78,7 @@ _KNOWN: Final[Mapping[str, re.Pattern[str]]] = {
     "Anthropic key": re.compile(r"\bsk-ant-[0-9A-Za-z_\-]{20,}"),
     "OpenAI key": re.compile(r"\bsk-(?:proj-|svcacct-|admin-)?[0-9A-Za-z_\-]{32,}"),
     "Hugging Face token": re.compile(r"\bhf_[0-9A-Za-z]{30,}\b"),
-    "GitHub token": re.compile(r"\bgithub_pat_[0-9A-Za-z_]{30,}\b"),
+    "GitHub token": re.compile(r"\b(?:github_pat_[0-9A-Za-z_]{30,}|gh[pousr]_[0-9A-Za-z]{30,})\b"),
     "Groq key": re.compile(r"\bgsk_[0-9A-Za-z]{40,}\b"),
     "mem0 key": re.compile(r"\bm0-[0-9A-Za-z]{30,}\b"),
     "bearer token": re.compile(r"\bBearer [0-9A-Za-z_\-.=+/]{20,}"),
@@ -93,19 +93,23 @@ _NO_VALUE: Final = re.compile(
 """Where it is kept, or that it is not told: a path, an address, a variable, a placeholder."""
 
 
-def plain_secrets(text: str) -> Iterator[Secret]:
-    """The credentials of a text that are known by their form, or by the words before them ("the password is …").
+def known_tokens(text: str) -> Iterator[tuple[str, str]]:
+    """(kind, value) of the credentials of a text that are known by their form alone."""
+    for kind, form in _KNOWN.items():
+        for match in form.finditer(text):
+            yield kind, match[0]
+
+
+def named_values(text: str) -> Iterator[tuple[str, str]]:
+    """(kind, value) of the credentials of a text that are known by the words before them ("the password is …").
 
     Only a value that looks like one counts: with a digit and a letter, or a sign within, or digits for a PIN. "The
     password is kept in a safe" is none.
     """
-    for kind, form in _KNOWN.items():
-        for match in form.finditer(text):
-            yield Secret(kind, masked(match[0]))
     for match in _NAMED.finditer(text):
         value = match["value"].rstrip(".,;:!?)")
         if _looks_secret(value, match[0].lower(), bool(match["quote"])):
-            yield Secret("named in the text", masked(value))
+            yield "named in the text", value
 
 
 def _looks_secret(value: str, before: str, quoted: bool) -> bool:

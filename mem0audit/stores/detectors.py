@@ -6,13 +6,18 @@ ids and digests (mem0 writes both) that is nearly everything.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
+from itertools import chain
 from typing import Any, Final
 
-from mem0audit.core.signs import Secret, masked, plain_secrets
+from mem0audit.core.signs import Secret, known_tokens, masked, may_hold_secret, named_values
 
-LONGEST: Final = 100_000
+LONGEST: Final = 1_000_000
 """Characters of a text that are searched."""
+PIECE: Final = 2_000
+"""Characters that are searched at once, so that no form takes long on a hostile text; pieces overlap by OVERLAP."""
+OVERLAP: Final = 300
 _BY_GUESS: Final = frozenset(
     {
         "Base64 High Entropy String",
@@ -34,10 +39,24 @@ def _detectors() -> tuple[Any, ...]:
 
 def find_secrets(text: str) -> tuple[Secret, ...]:
     """The credentials in a text, each kind and value once, masked. Never raises."""
-    text = text[:LONGEST]
-    found = dict.fromkeys(plain_secrets(text))
+    found: dict[str, Secret] = {}
+    for piece in _pieces(text[:LONGEST]):
+        if not may_hold_secret(piece):
+            continue
+        for kind, value in chain(known_tokens(piece), _detected(piece), named_values(piece)):
+            # two detectors may know one token, each a part of it
+            if not any(value in other or other in value for other in found):
+                found[value] = Secret(kind, masked(value))
+    return tuple(dict.fromkeys(found.values()))
+
+
+def _detected(text: str) -> Iterator[tuple[str, str]]:
     for detector in _detectors():
-        for line in text.splitlines():
-            for value in detector.analyze_string(line):
-                found[Secret(detector.secret_type, masked(value))] = None
-    return tuple(found)
+        for value in detector.analyze_string(text):
+            yield detector.secret_type, value
+
+
+def _pieces(text: str) -> Iterator[str]:
+    for line in text.splitlines():
+        for start in range(0, max(len(line) - OVERLAP, 1), PIECE - OVERLAP):
+            yield line[start : start + PIECE]
