@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 LONGEST: Final = 20_000
@@ -240,13 +241,18 @@ class _Form:
 
     name: str
     words: tuple[tuple[str, ...], ...]
-    form: re.Pattern[str]
+    pattern: str
+
+    @cached_property
+    def form(self) -> re.Pattern[str]:
+        """The pattern, put together when first asked for: most stores need none of them."""
+        return re.compile(self.pattern)
 
 
 def _form(name: str, words: str, pattern: str) -> _Form:
     """`words`: groups by semicolons, words by commas."""
     groups = tuple(tuple(group.split(",")) for group in _joined(words).split(";"))
-    return _Form(name, groups, re.compile(_joined(pattern)))
+    return _Form(name, groups, _joined(pattern))
 
 
 _AGENTS: Final = "assistant,agent,ai,bot,llm,copilot,claude,gpt"
@@ -501,10 +507,11 @@ _CHECK_WORDS: Final = _form(
     |doesn't) apply)\b
     """,
 )
-_LASTING: Final = re.compile(_STANDING)
-_CARE: Final = re.compile(
-    _joined(
-        r"""
+_LASTING: Final = _form("lasts", "", _STANDING)
+_CARE: Final = _form(
+    "takes care",
+    "",
+    r"""
         \bnever\b.{0,40}\b(?:skip\w*|disabl\w*|bypass\w*|ignor\w*|without|omit\w*|overrid\w*|turn(?:s
         |ed)? off|forgets?|push\w*
         |force)\b
@@ -512,13 +519,13 @@ _CARE: Final = re.compile(
         |shouldn't|do not
         |does not|doesn't|won't|will not|wouldn't)\b.{0,40}
         \b(?:skip\w*|disabl\w*|bypass\w*|ignor\w*|without|omit\w*|overrid\w*|turn(?:ing)? off)\b
-        """
-    )
+    """,
 )
 """Somebody who never skips a check is careful: two negations."""
-_ACTS: Final = re.compile(
-    _joined(
-        r"""
+_ACTS: Final = _form(
+    "acts",
+    "",
+    r"""
         \b(?:(?:deploy|merg|commit|push|releas|ship|pay|transfer|purchas|buy|order|delet|remov|drop|install
         |execut|run
         |download|access|approv|grant|send|shar|publish|chang|edit|writ|migrat|command|script|request
@@ -528,8 +535,7 @@ _ACTS: Final = re.compile(
         |tools?|queries|files?|database|(?:can|may|should|must|are to|is to) be (?:ignored|skipped|bypassed
         |disabled|waived
         |overridden|omitted|suppressed|turned off|switched off))\b
-        """
-    )
+    """,
 )
 """Doing something that can go wrong: a check of one's blood pressure is none of the agent's."""
 
@@ -556,8 +562,8 @@ def order_in(text: str) -> str | None:
 
 
 def _leaves_checks_out(said: str) -> bool:
-    forms = (_LASTING, _CHECK_WORDS.form, _ACTS)
-    return all(form.search(said) for form in forms) and not _CARE.search(said)
+    forms = (_LASTING, _CHECK_WORDS, _ACTS)
+    return all(one.form.search(said) for one in forms) and not _CARE.form.search(said)
 
 
 def _has(text: str, groups: tuple[tuple[str, ...], ...]) -> bool:

@@ -153,6 +153,9 @@ class Timeline:
             log.last = event
 
     def _look_for_secrets(self, page: Sequence[HistoryRow], find: FindSecrets) -> None:
+        # one look at the whole page, since nearly all have none
+        if not may_hold_secret("\n".join([t for row in page for t in (row[3], row[4]) if type(t) is str])):
+            return
         for row in page:
             found: set[Secret] = set()
             for text in (row[3], row[4]):
