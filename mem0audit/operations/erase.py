@@ -721,10 +721,9 @@ def _erasure(intent: Intent, at: float) -> Erasure:
 
 
 def _delete(memory: Mem0Worker | LiveMemory, ids: Sequence[PointId], say: Progress) -> None:
-    for number, memory_id in enumerate(ids):
+    say("deleting memories", 0, len(ids))
+    for number, _ in enumerate(memory.delete_each(ids), 1):
         say("deleting memories", number, len(ids))
-        memory.delete(memory_id)
-    say("deleting memories", len(ids), len(ids))
 
 
 def _unlink(
@@ -738,10 +737,9 @@ def _unlink(
     memories.mine.clear()  # what mem0 could not delete stays linked
     ever = frozenset(intent.ever) | frozenset(map(str, intent.ids))
     losing, _, _ = _entities(store, door, intent.scope, memories, ever, say)
-    for number, (entity_id, dead) in enumerate(losing.items()):
+    say("clearing entities", 0, len(losing))
+    for number, _ in enumerate(memory.unlink_each(losing.items()), 1):
         say("clearing entities", number, len(losing))
-        memory.unlink(entity_id, dead)
-    say("clearing entities", len(losing), len(losing))
 
 
 def _look_after(plan: ErasePlan, door: Door, intent: Intent, say: Progress, *, is_live: bool) -> Erased:

@@ -11,7 +11,7 @@ import inspect
 import platform
 import sqlite3
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
@@ -141,6 +141,14 @@ class LiveMemory:
                 return True
             time.sleep(_AGAIN_S)
         raise Failed(f"mem0 {self.versions.mem0} failed at delete: {type(problem).__name__}")
+
+    def delete_each(self, memory_ids: Iterable[str | int]) -> Iterator[bool]:
+        """As `delete`, of one after the other."""
+        return map(self.delete, memory_ids)
+
+    def unlink_each(self, links: Iterable[tuple[str | int, Collection[str]]]) -> Iterator[Unlinked]:
+        """As `unlink`, of one entity after the other."""
+        return (self.unlink(*one) for one in links)
 
     def _try(self, memory_id: str | int) -> Exception | None:
         """One deletion. What it returns was raised where two threads met on one connection, or another one deleted

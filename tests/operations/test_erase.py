@@ -30,6 +30,7 @@ from mem0audit.operations.mem0door import find_door
 from mem0audit.operations.snapshot import create, plan_create
 from mem0audit.report.erase import erase_plan_text
 from mem0audit.report.screen import Screen
+from mem0audit.stores import mem0api
 from mem0audit.stores.ledger import Ledger
 from tests.builders import RawHistory, RawPoints, StoreCopy, copy_store
 from tests.operations.test_restore import in_child
@@ -196,9 +197,12 @@ def test_what_cannot_be_redacted_is_refused_before_anything_is_deleted(store: St
     assert blobs(store) == before
 
 
-def test_killed_at_every_stage_and_then_finished(store: StoreCopy, tmp_path: Path) -> None:
+def test_killed_at_every_stage_and_then_finished(
+    store: StoreCopy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Before anything, in the middle, after the last memory, after the entities: the same command goes on, and the
     receipt counts all runs."""
+    monkeypatch.setattr(mem0api, "AT_ONCE", 1)  # the worker does nothing more when we are gone
     host = this_host()
     install = install_of(store)
     audit(install, host)
