@@ -77,6 +77,8 @@ from mem0audit.stores.snapshots import small_file
 
 WAIT_S: Final = 60.0
 """How long the record beside snapshots waits for a snapshot that is being taken there."""
+_TIMES: Final = 10
+"""So often what a running agent's other threads made Qdrant take back is deleted again."""
 _AGAIN: Final = "the same command finishes it"
 
 
@@ -583,6 +585,8 @@ def apply_erase(
             try:
                 _delete(memory, plan.ids, say)
                 _unlink(memory, EmbeddedStore(door.vectors), door, intent, say)
+                if inside is not None:
+                    _delete_what_came_back(memory, EmbeddedStore(door.vectors), door, intent, say)
             except Mem0auditError as error:
                 raise Failed(f"{error.message}; what was begun is on record", _AGAIN) from None
             # still under mem0's lock: no other process can write between
@@ -740,6 +744,22 @@ def _unlink(
     say("clearing entities", 0, len(losing))
     for number, _ in enumerate(memory.unlink_each(losing.items()), 1):
         say("clearing entities", number, len(losing))
+
+
+def _delete_what_came_back(
+    memory: Mem0Worker | LiveMemory, store: EmbeddedStore, door: Door, intent: Intent, say: Progress
+) -> None:
+    """Deletions that a running agent's other threads made Qdrant take back, done again."""
+    ids = frozenset(map(str, intent.ids))
+    for _ in range(_TIMES):
+        memories = _Memories(None, ids)
+        for info in store.layout().collections:
+            if info.name == door.collection and info.has_folder:
+                memories.take(store.points(info, memories).rows)
+        if not memories.mine:
+            return
+        _delete(memory, tuple(memories.mine), say)
+        _unlink(memory, store, door, intent, say)
 
 
 def _look_after(plan: ErasePlan, door: Door, intent: Intent, say: Progress, *, is_live: bool) -> Erased:

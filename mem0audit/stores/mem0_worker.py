@@ -170,7 +170,7 @@ class Worker:
         if embedder != "config":
             sys.addaudithook(refuse_network)
             # urllib3 opens a socket when it is imported, to see whether this machine has IPv6
-            importlib.import_module("socket").has_ipv6 = False
+            setattr(importlib.import_module("socket"), "has_ipv6", False)  # noqa: B010 - the types call it a constant
         warnings.simplefilter("ignore")
         memory_class = importlib.import_module("mem0").Memory
         self.memory = memory_class.from_config(self._config(request, embedder))
