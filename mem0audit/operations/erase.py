@@ -732,8 +732,8 @@ def _delete(memory: Mem0Worker | LiveMemory, ids: Sequence[PointId], say: Progre
 
 def _unlink(
     memory: Mem0Worker | LiveMemory, store: EmbeddedStore, door: Door, intent: Intent, say: Progress
-) -> None:
-    """The one sweep over the entities, as they are now that the memories are gone."""
+) -> int:
+    """The one sweep over the entities, as they are now that the memories are gone; how many it was for."""
     memories = _Memories(intent.scope, frozenset())
     for info in store.layout().collections:
         if info.name == door.collection and info.has_folder:
@@ -744,6 +744,7 @@ def _unlink(
     say("clearing entities", 0, len(losing))
     for number, _ in enumerate(memory.unlink_each(losing.items()), 1):
         say("clearing entities", number, len(losing))
+    return len(losing)
 
 
 def _delete_what_came_back(
@@ -756,10 +757,10 @@ def _delete_what_came_back(
         for info in store.layout().collections:
             if info.name == door.collection and info.has_folder:
                 memories.take(store.points(info, memories).rows)
-        if not memories.mine:
+        if memories.mine:
+            _delete(memory, tuple(memories.mine), say)
+        if not _unlink(memory, store, door, intent, say) and not memories.mine:
             return
-        _delete(memory, tuple(memories.mine), say)
-        _unlink(memory, store, door, intent, say)
 
 
 def _look_after(plan: ErasePlan, door: Door, intent: Intent, say: Progress, *, is_live: bool) -> Erased:
