@@ -15,7 +15,7 @@ from hashlib import blake2b, md5
 from pathlib import Path
 from typing import Any
 
-from mem0audit.core.erasures import is_covered
+from mem0audit.core.erasures import Covering
 from mem0audit.core.errors import CouldNotRead, Failed, Mem0auditError, Refused
 from mem0audit.core.incident import incidents
 from mem0audit.core.model import (
@@ -234,10 +234,8 @@ def _todo(
     erased: set[str] = set()
     both = reading.comparison
     if both is not None and both.resurrected:
-        record = erasures_on_record(reading.install, folder, host).erasures
-        erased = {
-            i for i in both.resurrected if any(is_covered(one, both.points[i].owner, i) for one in record)
-        }
+        covering = Covering(erasures_on_record(reading.install, folder, host).erasures)
+        erased = {i for i in both.resurrected if covering.covers_memory(both.points[i].owner, i, None)}
     return repair_steps(
         reading, findings, wanted, mem0=mem0, payloads=_payloads_of_copies(reading), erased=erased
     )
