@@ -33,7 +33,7 @@ from tests.builders import MemoryBuilder, RawHistory, RawPoints, copy_store
 from tests.operations.sealed import Install as Sealed
 from tests.operations.sealed import audited, said
 from tests.operations.test_residue import plain_count
-from tests.operations.test_restore import World, at, die, in_child, rows, steps, undisturbed
+from tests.operations.test_restore import TELLING, World, at, die, in_child, rows, steps, undisturbed
 from tests.operations.test_snapshot import installed, take
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memories are changed on Linux only")
@@ -262,6 +262,29 @@ def test_killed_between_the_two_exchanges_and_finished(made: Made) -> None:
     assert done.resumed and done.settled is not None and done.settled.course == "finish"
     assert made.text_of_hers() == 0
     check_others(made, made)
+
+
+@pytest.mark.thorough
+def test_killed_at_every_step_and_finished(made: Made) -> None:
+    """What is published is the old pair or the new one without her, at each; and the same command makes it whole."""
+    seen: list[str] = []
+    with steps(seen.append):
+        undisturbed(lambda: apply_restore(made.plan(), this_host()))
+    for name in sorted(set(seen)):
+        if not name.startswith(("restore.", "redact.", "clear.", "scratch.")):
+            continue
+        for number in {1, 2, seen.count(name)} if name in TELLING else {1, seen.count(name)}:
+            made.again()
+            plan = made.plan()
+            with steps(at(name, number, die)):
+                code = in_child(lambda plan=plan: apply_restore(plan, this_host()) and 0)  # type: ignore[misc]
+            assert code in (0, -signal.SIGKILL), (name, number)  # 0: it has no second
+            assert made.text_of_hers() == 0, (name, number)
+            done = undisturbed(lambda: apply_restore(made.plan(), this_host()))
+            assert done.settled is None or done.settled.course in ("clean", "finish")
+            assert made.text_of_hers() == 0, (name, number)
+            check_others(made, made)
+            assert not list(made.folder.glob("install/**/.*mem0audit-restoring")), (name, number)
 
 
 def test_one_that_was_cut_off_before_the_erasure_is_taken_back(made: Made) -> None:
