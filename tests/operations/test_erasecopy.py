@@ -26,7 +26,7 @@ from mem0audit.operations.audit import audit
 from mem0audit.operations.erase import apply_erase, plan_erase
 from mem0audit.operations.restore import apply_restore, plan_restore, refuse_erased
 from mem0audit.operations.verify import show_snapshot
-from mem0audit.report.restore import restore_plan_text, restored_text
+from mem0audit.report.restore import restore_plan_json, restore_plan_text, restored_json, restored_text
 from mem0audit.report.screen import Screen
 from mem0audit.stores import exchange
 from tests.builders import MemoryBuilder, RawHistory, RawPoints, copy_store
@@ -35,6 +35,7 @@ from tests.operations.sealed import audited, said
 from tests.operations.test_residue import plain_count
 from tests.operations.test_restore import TELLING, World, at, die, in_child, rows, steps, undisturbed
 from tests.operations.test_snapshot import installed, take
+from tests.report.test_json import check
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memories are changed on Linux only")
 
@@ -204,6 +205,9 @@ def test_in_place_nothing_of_hers_is_ever_published(made: Made) -> None:
     assert was is not None and set(done.manifest.findings) <= set(was.findings)
     assert done.manifest.counts["memories"] == (was.counts["memories"] or 0) - 7
     assert "less who was erased since" in restored_text(done, plan, Screen())
+    counted = check(restored_json(done, plan), "restore")["erased"]
+    assert counted == check(restore_plan_json(plan), "restore-plan")["erase"]
+    assert (counted["memories"], counted["history_rows"], counted["messages"]) == (7, 11, 2)
     with MemoryBuilder(made.agent.folder) as agent:
         assert set(agent.points()) >= set(made.bobs)
         assert not set(agent.points()) & hers
