@@ -19,6 +19,7 @@ from mem0audit.cli import (
     explain,
     help,
     log,
+    prune,
     recover,
     relocate,
     repair,
@@ -46,7 +47,21 @@ app = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for module in (audit, status, explain, show, users, log, relocate, recover, repair, delete, residue, demo):
+for module in (
+    audit,
+    status,
+    explain,
+    show,
+    users,
+    log,
+    relocate,
+    recover,
+    repair,
+    prune,
+    delete,
+    residue,
+    demo,
+):
     module.register(app)
 for module in (restore, retention, backups, diff):
     module.register(snapshot.app)
