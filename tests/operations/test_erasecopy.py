@@ -269,6 +269,7 @@ def test_killed_between_the_two_exchanges_and_finished(made: Made) -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.timeout(1800)
 def test_killed_at_every_step_and_finished(made: Made) -> None:
     """What is published is the old pair or the new one without her, at each; and the same command makes it whole."""
     seen: list[str] = []
