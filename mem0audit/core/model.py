@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
+from mem0audit.core.server import Secret
+
 T = TypeVar("T")
 PointId = str | int
 """A Qdrant point id, normalised: an int, or a UUID as lower-case text with dashes."""
@@ -71,6 +73,10 @@ class Install:
     mem0_dir: Origin
     provider: str = "qdrant"
     server_url: Origin | None = None
+    """The server's address as `core.server.parse_address` makes it whole; no credentials are in it."""
+    server_key: Secret | None = None
+    server_key_from: str | None = None
+    """Where the key comes from ("$NAME", a file); None where there is none."""
     embedder_dims: int | None = None
     on_disk: bool | None = None
     agent_python: str | None = None
