@@ -198,10 +198,12 @@ class Connection:
         return self._answer(self._http, timeout)
 
     def send(self, method: str, path: str, body: Any, timeout: float = ANSWER_S) -> None:
-        """Sends a request, whose answer `receive` must take before the next one: the server works meanwhile."""
+        """Sends a request, whose answer `receive` must take before the next one: the server works meanwhile. `body` is
+        sent as JSON; bytes are JSON already."""
         data = None
         if body is not None:
-            data = json.dumps(body, allow_nan=False, separators=(",", ":")).encode()
+            made = not isinstance(body, bytes)
+            data = json.dumps(body, allow_nan=False, separators=(",", ":")).encode() if made else body
         connection = self._connected(timeout)
         with self._failing():
             self._put_head(connection, method, path)
