@@ -12,10 +12,14 @@ descriptor named by `--answers`; whatever mem0 prints goes to standard error. Re
     ...
     {"op": "close"}
 
+With `"server": {"url": URL, "api_key": KEY}` in the request to open, the vector store is that Qdrant server and
+`vectors` names nothing; the key comes this way only, and is never printed.
+
 An answer is {"ok": true, ...} or {"ok": false, "error": CLASS, "detail": SHORT}, without memory text.
 
 No language model is ever called, and with `"embedder": "none"` no embedder either: anything asked of one, and any
-connection to a network, ends the process by an exception that mem0's `except Exception` cannot swallow. `"offline"`
+connection to a network but to that server, ends the process by an exception that mem0's `except Exception` cannot
+swallow. `"offline"`
 gives each text a vector computed from the text (the demo and tests); `"config"` embeds with what `"config"` (the dict
 that the user gives to `Memory.from_config`) says, over whatever network that needs.
 """
@@ -34,9 +38,11 @@ import inspect
 import json
 import math
 import os
+import socket
 import warnings
 from importlib import metadata
-from typing import Any, Dict, Optional  # noqa: UP035 - Python 3.8
+from typing import Any, Callable, Dict, Optional  # noqa: UP035 - Python 3.8
+from urllib.parse import urlsplit
 
 Request = Dict[str, Any]  # noqa: UP006 - Python 3.8
 
@@ -116,6 +122,31 @@ def refuse_network(event: str, _args: Any) -> None:
         raise ModelAsked("mem0 asked the network")
 
 
+QDRANT_PORT = 6333
+"""Where qdrant-client looks for a server whose URL names no port, with http and with https alike."""
+
+
+def refuse_network_but(url: str) -> Callable[[str, Any], None]:
+    """The same hook with one server let through: its name may be looked up, and a connection made to what it means."""
+    parts = urlsplit(url)
+    host, port = parts.hostname or "", parts.port or QDRANT_PORT
+    try:
+        allowed = {found[4][0] for found in socket.getaddrinfo(host, port)}
+    except OSError:
+        raise Refusal("the name of the Qdrant server cannot be looked up") from None
+
+    def hook(event: str, args: Any) -> None:
+        if event == "socket.connect":
+            address = args[1]
+            if isinstance(address, tuple) and address[0] in allowed and address[1] == port:
+                return
+        if event == "socket.getaddrinfo" and args[0] in (host, host.encode(), *allowed):
+            return
+        refuse_network(event, args)
+
+    return hook
+
+
 class Refusal(Exception):
     """This mem0 cannot do what was asked; the text is ours and safe to show."""
 
@@ -167,7 +198,8 @@ class Worker:
         embedder = request.get("embedder", "none")
         self._environment(request, keep=embedder == "config")
         if embedder != "config":
-            sys.addaudithook(refuse_network)
+            server = request.get("server")
+            sys.addaudithook(refuse_network if server is None else refuse_network_but(server["url"]))
         warnings.simplefilter("ignore")
         memory_class = importlib.import_module("mem0").Memory
         self.memory = memory_class.from_config(self._config(request, embedder))
@@ -190,10 +222,16 @@ class Worker:
         given = request.get("config") or {}
         theirs = (given.get("vector_store") or {}).get("config") or {}
         store: Request = {"collection_name": request["collection"], "path": request["vectors"]}
+        server = request.get("server")
+        if server is not None:
+            # mem0 takes a url without a key only beside a path, which it then does not use
+            store.update(path=request["mem0_dir"], url=server["url"])
+            if server.get("api_key"):
+                store["api_key"] = server["api_key"]
         size = dims or theirs.get("embedding_model_dims")
         if size:
             store["embedding_model_dims"] = int(size)
-        if _version_tuple(installed_version("mem0ai") or "0") <= (1, 0, 7):
+        if server is None and _version_tuple(installed_version("mem0ai") or "0") <= (1, 0, 7):
             store["on_disk"] = True
         # a made-up key lets the constructors pass; the clients they make are replaced before any use
         config: Request = {
@@ -464,12 +502,28 @@ class Worker:
         return result
 
 
+def _said_by_server(error: BaseException) -> Optional[str]:  # noqa: UP045 - Python 3.8
+    """What went wrong between qdrant-client and its server, None where it was something else. The texts of its errors
+    hold what the server answered."""
+    seen = 0
+    one: Optional[BaseException] = error  # noqa: UP045 - Python 3.8
+    while one is not None and seen < 5:
+        if type(one).__name__ == "ResponseHandlingException":
+            return "the Qdrant server did not answer"
+        if type(one).__name__ == "UnexpectedResponse":
+            return "the Qdrant server answered " + str(getattr(one, "status_code", "with an error"))
+        one, seen = one.__cause__ or one.__context__, seen + 1
+    return None
+
+
 def safe_detail(error: Exception) -> str:
     """A short text about an error that cannot hold memory text: our own words, the words of two errors whose
     text is known to name only a path or an id, and for the rest nothing."""
     text = str(error)
     if isinstance(error, Refusal):
         return text
+    if (said := _said_by_server(error)) is not None:
+        return said
     if "already accessed by another instance" in text:
         return "the vector store is in use by another process"
     if "database is locked" in text:

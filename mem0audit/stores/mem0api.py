@@ -17,7 +17,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Literal
@@ -44,6 +44,15 @@ class WorkerVersions:
 
 
 @dataclass(frozen=True)
+class ServerAccess:
+    """A Qdrant server for the worker: its URL as qdrant-client takes it, and its key, which goes to the worker's
+    standard input and nowhere else."""
+
+    url: str
+    api_key: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
 class Unlinked:
     """What came of taking links from an entity: how many went, and whether it was deleted, linking nothing else."""
 
@@ -58,6 +67,7 @@ class Mem0Worker:
     `dims` its dimensions; `user` a name or number to run as (root only), the store's owner. While it is
     open it holds the store's lock, as an agent does: the store must not be in use. Opening a store with
     mem0 changes it (it migrates the log, creates missing collections); so only on stores that shall change.
+    With `server` the vector store is that Qdrant server, `vectors` its name in messages: there is no lock.
 
     `embedder` is "none" (a model or the network asked for anything ends the run), "offline" (each text gets a vector
     computed from it: the demo and tests), or "config": the one of `config`, the dict that the user gives to
@@ -79,6 +89,7 @@ class Mem0Worker:
         dims: int | None,
         user: str | int | None = None,
         *,
+        server: ServerAccess | None = None,
         embedder: Literal["none", "offline", "config"] = "none",
         config: Mapping[str, Any] | None = None,
         check: Callable[[WorkerVersions], None] | None = None,
@@ -96,7 +107,9 @@ class Mem0Worker:
             "embedder": embedder,
             "config": None if config is None else dict(config),
         }
-        for name in ("history", "vectors", "mem0_dir"):
+        if server is not None:
+            self._open["server"] = {"url": server.url, "api_key": server.api_key}
+        for name in ("history", "mem0_dir", *(() if server is not None else ("vectors",))):
             if not Path(str(self._open[name])).is_absolute():
                 raise UsageProblem(f"the path of {name} must be absolute: {self._open[name]}")
         self._process: subprocess.Popen[bytes] | None = None
