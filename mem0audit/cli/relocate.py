@@ -11,6 +11,7 @@ import typer
 from mem0audit.cli import exits
 from mem0audit.cli.options import (
     AgentPythonOption,
+    ApiKeyEnvOption,
     CollectionOption,
     ConfigOption,
     Format,
@@ -60,6 +61,7 @@ def _relocate(
     history: HistoryOption = None,
     qdrant_path: QdrantPathOption = None,
     qdrant_url: QdrantUrlOption = None,
+    api_key_env: ApiKeyEnvOption = None,
     collection: CollectionOption = None,
     config: ConfigOption = None,
     agent_python: AgentPythonOption = None,
@@ -77,7 +79,7 @@ def _relocate(
     row; the old folder stays under a dated name. Cut off at any moment, the same command finishes it or takes it back.
     Exit: 0 moved, 2 usage, 3 a store is not there, 4 refused (also: the agent runs), 5 failed.
     """
-    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python)
+    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env)
     as_json = format_ is Format.JSON
     if discard_replaced:
         if to is not None or with_history or wait or update_config or leave_link:

@@ -11,6 +11,7 @@ import typer
 from mem0audit.cli import exits
 from mem0audit.cli.options import (
     AgentPythonOption,
+    ApiKeyEnvOption,
     CollectionOption,
     ConfigOption,
     Format,
@@ -55,6 +56,7 @@ def _restore(
     history: HistoryOption = None,
     qdrant_path: QdrantPathOption = None,
     qdrant_url: QdrantUrlOption = None,
+    api_key_env: ApiKeyEnvOption = None,
     collection: CollectionOption = None,
     config: ConfigOption = None,
     agent_python: AgentPythonOption = None,
@@ -87,7 +89,7 @@ def _restore(
         )
     if discard_replaced and name is not None:
         raise UsageProblem("--discard-replaced takes no NAME")
-    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python)
+    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env)
     as_json = format_ is Format.JSON
     if discard_replaced:
         install, host = named.find()

@@ -11,6 +11,7 @@ import typer
 from mem0audit.cli import exits
 from mem0audit.cli.options import (
     AgentPythonOption,
+    ApiKeyEnvOption,
     CollectionOption,
     ConfigOption,
     Format,
@@ -89,6 +90,7 @@ def _create(
     history: HistoryOption = None,
     qdrant_path: QdrantPathOption = None,
     qdrant_url: QdrantUrlOption = None,
+    api_key_env: ApiKeyEnvOption = None,
     collection: CollectionOption = None,
     config: ConfigOption = None,
     agent_python: AgentPythonOption = None,
@@ -105,7 +107,7 @@ def _create(
     Copied as of one instant, rebuilt without free pages, checked, and published by one rename.
     Exit: 0 taken, 2 usage, 3 a store is not there, 4 refused, 5 failed and nothing published.
     """
-    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python)
+    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env)
     check_output(output)
     install, host = named.find()
     folder = _folder(to, host)

@@ -7,6 +7,7 @@ import typer
 from mem0audit.cli import exits
 from mem0audit.cli.options import (
     AgentPythonOption,
+    ApiKeyEnvOption,
     CollectionOption,
     ConfigOption,
     Format,
@@ -30,6 +31,7 @@ def _status(
     history: HistoryOption = None,
     qdrant_path: QdrantPathOption = None,
     qdrant_url: QdrantUrlOption = None,
+    api_key_env: ApiKeyEnvOption = None,
     collection: CollectionOption = None,
     config: ConfigOption = None,
     agent_python: AgentPythonOption = None,
@@ -42,7 +44,7 @@ def _status(
     Where it is and what decided that, its size, who has it open, whose mem0 it is, and the other stores
     on this machine. Opens no store. Exit: 0, or 3 where neither store is there or one cannot be looked at.
     """
-    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python)
+    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env)
     check_output(output)
     install, host = named.find()
     check_output(output, install)

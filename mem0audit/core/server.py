@@ -69,8 +69,8 @@ class ServerAddress:
 
 def parse_address(url: str, *, https: bool | None = None, with_key: bool = False) -> ServerAddress:
     """The address in an url as QdrantClient(url=…) takes it: without a scheme `https` decides, and where that says
-    nothing whether there is a key; without a port it is 6333; a path is a prefix. User and password in it are not
-    used, as the client uses none.
+    nothing whether there is a key; without a port it is 6333; a path is a prefix. User, password and what
+    follows a ? are not used, as the client uses none of them.
 
     Raises UsageProblem where that is no address.
     """
@@ -89,8 +89,6 @@ def parse_address(url: str, *, https: bool | None = None, with_key: bool = False
         raise UsageProblem(f"a Qdrant server is reached by http or https, not {parts.scheme}", _AS_IN)
     if not host:
         raise UsageProblem("the server's address names no host", _AS_IN)
-    if parts.query or parts.fragment:
-        raise UsageProblem("the server's address has a ? or # part: the client would not send it", _AS_IN)
     return ServerAddress(parts.scheme, host, port or DEFAULT_PORT, parts.path.rstrip("/"))
 
 

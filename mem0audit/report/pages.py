@@ -423,6 +423,8 @@ def _decided(install: Install) -> Iterator[tuple[str, str, str]]:
             yield name, origin.value, f"from {origin.decided_by}"
     if install.vectors is None and install.server_url is None:
         yield "vectors", install.provider, "another vector store than Qdrant"
+    if install.server_key_from is not None:
+        yield "api_key", "set", f"from {install.server_key_from}"
     for name in ("embedder_dims", "on_disk", "agent_python"):
         value = getattr(install, name)
         if value is not None:
