@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 import math
 import re
+from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from hashlib import blake2b
 from typing import Any, Final
 
 from mem0audit.core.errors import Failed
@@ -139,7 +141,8 @@ def _floats(vector: Sequence[float]) -> str:
 class Carrier:
     """Writes batches of points and reads each back, one batch in flight on either connection meanwhile.
 
-    `written` counts what was proven. Raises ServerProblem; Failed where a point that was read back is another one.
+    `written` counts what was proven, `found` what was there and the same; `digest` is over all of it. Raises
+    ServerProblem; Failed where a point that was read back is another one.
     """
 
     def __init__(
@@ -158,6 +161,7 @@ class Carrier:
         """Ids that a run that was cut off may have written: they are read first."""
         self.written = 0
         self.found = 0
+        self._sum = 0
         self._sent: list[WholePoint] | None = None
         self._asked: list[WholePoint] | None = None
 
@@ -202,9 +206,15 @@ class Carrier:
         for point in points:
             got = found.get(point.id)
             wrong = "is not there" if got is None else difference(point, got, cosine=self.cosine)
-            if wrong is not None:
+            if got is None or wrong is not None:
                 raise Failed(f"{self.name}: the point {point.id}, read back, {wrong}")
+            self._sum += _digest(got)
         self.written += len(points)
+
+    @property
+    def digest(self) -> str:
+        """Of every point as the server gave it, in whatever order."""
+        return f"{self._sum % (1 << 128):032x}"
 
     def _without_those_that_are_there(self, points: list[WholePoint]) -> list[WholePoint]:
         maybe = [point for point in points if point.id in self.there]
@@ -221,7 +231,15 @@ class Carrier:
             if point.id in found and difference(point, found[point.id], cosine=self.cosine) is None
         }
         self.found += len(same)
+        self._sum += sum(_digest(found[one]) for one in same)
         return [point for point in points if point.id not in same]
+
+
+def _digest(point: Mapping[str, Any]) -> int:
+    text = json.dumps([point["id"], point.get("payload")], sort_keys=True)
+    vectors = vectors_in(point.get("vector"))
+    dense = b"" if vectors is None or vectors.dense is None else array("f", vectors.dense).tobytes()
+    return int.from_bytes(blake2b(text.encode() + dense, digest_size=16).digest(), "big")
 
 
 # --- Proof -----------------------------------------------------------------------------------------------

@@ -45,6 +45,8 @@ KINDS = (
     "restore-plan",
     "relocate",
     "relocate-plan",
+    "relocate-to-server",
+    "relocate-to-server-plan",
     "discard",
     "delete-plan",
     "delete",
