@@ -40,6 +40,8 @@ from mem0audit.core.timeline import Timeline
 TELEMETRY_COLLECTIONS = frozenset({"mem0migrations", "mem0-migrations", "mem0_migrations"})
 """mem0's own collections (0.1.89, and 0.1.92 on), beside the memories where a client was passed."""
 
+ENTITIES_SUFFIX = "_entities"
+
 NOTED = NO_TEXT | NO_DATA | STALE_HASH | CAMEL | TELEMETRY | ODD_OWNER
 
 
@@ -244,8 +246,14 @@ class Reading:
 
     @property
     def vectors_path(self) -> str | None:
-        """The embedded folder."""
-        return None if self.install.vectors is None else self.install.vectors.value
+        """The embedded folder, or the server's address."""
+        store = self.install.vectors or self.install.server_url
+        return None if store is None else store.value
+
+    @property
+    def on_server(self) -> bool:
+        """The vector store is a Qdrant server, and no folder."""
+        return self.install.vectors is None and self.install.server_url is not None
 
 
 def _nothing_read(collections: Sequence[Memories | Entities]) -> bool:

@@ -268,7 +268,8 @@ def show_text(found: Shown, screen: Screen) -> str:
         lines += ["", "not in the store" + (" (as far as it could be read)" if found.not_checked else "")]
     for stored in found.stored:
         loads = "" if stored.loads else ", an older row of the same id: Qdrant does not load it"
-        lines += ["", f"collection {escape(stored.collection)}, row {stored.rowid}{loads}"]
+        which = f", row {stored.rowid}" if stored.rowid else ""
+        lines += ["", f"collection {escape(stored.collection)}{which}{loads}"]
         if stored.problem is not None:
             lines += screen.wrap(f"does not decode: {stored.problem}", indent=2)
             continue

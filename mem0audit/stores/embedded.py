@@ -11,7 +11,7 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -24,6 +24,7 @@ from mem0audit.core.model import (
     CollectionInfo,
     DuplicateRows,
     FileProblem,
+    FoundPoint,
     KeepPoint,
     PointId,
     PointsRead,
@@ -41,21 +42,6 @@ META_BYTES: Final = 64 << 20
 KEYS_AT_ONCE: Final = 500
 MAX_NESTING: Final = 8
 """Folders inside each other under `collection/`: a name with slashes is a nested folder (up to 1.19.1)."""
-
-
-@dataclass(frozen=True)
-class FoundPoint:
-    """One row of one point id. `winner` is the row Qdrant loads (the highest rowid that decodes).
-
-    `problem` says why a row does not decode; then payload is empty and the facts know nothing.
-    """
-
-    rowid: int
-    point_id: PointId
-    payload: Mapping[str, Any]
-    vector: VectorFacts
-    winner: bool
-    problem: str | None = None
 
 
 @dataclass(frozen=True)

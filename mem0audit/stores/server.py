@@ -10,6 +10,7 @@ environment are not used, and no error, repr or traceback holds it.
 
 from __future__ import annotations
 
+import base64
 import errno
 import hashlib
 import http.client
@@ -87,6 +88,22 @@ class Connection:
         if self._http is not None:
             self._http.close()
             self._http = None
+
+    @property
+    def may_only_read(self) -> bool:
+        """Whether the key is a token (JWT) for reading only: what it says of itself, not asked of the server."""
+        parts = ("" if self._key is None else self._key.reveal().strip()).split(".")
+        if len(parts) != 3:
+            return False
+        with suppress(ValueError, RecursionError):
+            claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+            access = claims.get("access") if isinstance(claims, dict) else None
+            if isinstance(access, list):  # by collection
+                return bool(access) and all(
+                    isinstance(one, dict) and one.get("access") == "r" for one in access
+                )
+            return access == "r"
+        return False
 
     # --- questions and orders whose answer is Qdrant's JSON ---
 
