@@ -21,6 +21,7 @@ from mem0audit.core.incident import incidents
 from mem0audit.core.model import (
     CollectionInfo,
     Finding,
+    FoundPoint,
     HistoryRow,
     Install,
     NotChecked,
@@ -56,7 +57,7 @@ from mem0audit.operations.mem0door import Door, find_door, open_door, refuse_and
 from mem0audit.operations.seal import explain
 from mem0audit.operations.snapshot import create, plan_create
 from mem0audit.operations.targets import refuse_in_use
-from mem0audit.stores.embedded import EmbeddedStore, FoundPoint
+from mem0audit.stores.embedded import EmbeddedStore
 from mem0audit.stores.history import read_history_file, read_rows
 from mem0audit.stores.ledger import CannotUse
 from mem0audit.stores.mem0api import Mem0Worker
