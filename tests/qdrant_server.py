@@ -7,7 +7,7 @@ fails and says why: it is not skipped. Fixtures:
   removed after it; what was there before (of a module that built one store for all its tests) stays. A test may
   stop, kill and restart it: the next one finds it running.
 - `qdrant_with_keys`: another one, that asks for an API key, shared likewise.
-- `start_qdrant(api_key=…, read_only_key=…, environ={…})`: one for this test alone.
+- `start_qdrant(api_key=…, read_only_key=…, environ={…}, arguments=[…])`: one for this test alone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,11 +63,13 @@ class QdrantServer:
         api_key: str | None = None,
         read_only_key: str | None = None,
         environ: dict[str, str] | None = None,
+        arguments: Sequence[str] = (),
     ) -> None:
         self.binary = binary()
         self.api_key = api_key
         self.read_only_key = read_only_key
         self.environ = environ or {}
+        self.arguments = list(arguments)
         self.folder = Path(tempfile.mkdtemp(prefix="mem0audit-qdrant-"))
         self.storage = self.folder / "storage"
         self.snapshots = self.folder / "snapshots"
@@ -128,7 +130,7 @@ class QdrantServer:
         try:
             with self.log.open("ab") as log:
                 self._process = subprocess.Popen(
-                    ["qdrant", "--disable-telemetry"],
+                    ["qdrant", "--disable-telemetry", *self.arguments],
                     executable=f"/proc/self/fd/{program}",
                     pass_fds=[program],
                     cwd=self.folder,

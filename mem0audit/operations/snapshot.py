@@ -143,7 +143,8 @@ def checked_folder(folder: str, install: Install, host: Host) -> Place:
             f"{folder} lies on a {where.filesystem}, in memory: a snapshot there is gone at the next reboot",
             "name a folder on a disk with --to",
         )
-    assert install.vectors is not None
+    if install.vectors is None:
+        return where
     store = resolved(install.vectors.value, host)
     real = resolved(folder, host)
     if real == store or real.startswith(store.rstrip("/") + "/"):
