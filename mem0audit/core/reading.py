@@ -36,6 +36,7 @@ from mem0audit.core.relocate import LeftMove
 from mem0audit.core.restore import Interrupted
 from mem0audit.core.seal import NO_SEAL, LastSeal, SealCheck, SealedPoint, SealedRows, State, check
 from mem0audit.core.timeline import Timeline
+from mem0audit.core.times import instant
 
 TELEMETRY_COLLECTIONS = frozenset({"mem0migrations", "mem0-migrations", "mem0_migrations"})
 """mem0's own collections (0.1.89, and 0.1.92 on), beside the memories where a client was passed."""
@@ -63,9 +64,8 @@ class Memories:
 
     @cached_property
     def copies(self) -> Mapping[tuple[object, bytes], Sequence[tuple[str, Owner, int]]]:
-        """(id, owner, row) of the memories whose text stands several times, by user and digest of the text.
-
-        Without a user, by the whole owner.
+        """(id, owner, row) of the memories whose text stands several times, by user and digest of the text, in the
+        order they were written in. Without a user, by the whole owner.
         """
         texts = [p.text for p in self.read.rows.values() if not p.flags & NO_TEXT]
         repeated: set[bytes | None] = set()
@@ -76,6 +76,10 @@ class Memories:
             if point.text is not None and point.text in repeated and not point.flags & NO_TEXT:
                 user = point.owner[0] if point.owner[0] is not None else point.owner
                 groups[(repr(user), point.text)].append((memory_id, point.owner, point.rowid))
+        if self.info.server is not None:
+            # no rows there to be in order: by when they were last written
+            for members in groups.values():
+                members.sort(key=lambda member: _last_written(self.by_id[member[0]]))
         return groups
 
     def owned_by(self, owners: Collection[Owner]) -> Iterator[tuple[str, PointRecord]]:
@@ -254,6 +258,11 @@ class Reading:
     def on_server(self) -> bool:
         """The vector store is a Qdrant server, and no folder."""
         return self.install.vectors is None and self.install.server_url is not None
+
+
+def _last_written(point: PointRecord) -> float:
+    at = instant(point.updated_at)
+    return at if at is not None else instant(point.created_at) or 0.0
 
 
 def _nothing_read(collections: Sequence[Memories | Entities]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -15,32 +16,40 @@ from tests.qdrant_server import QdrantServer
 
 
 class NoServerHoldsIt(Exception):
-    """The folder holds a point that no server takes: an id that is no UUID, a payload that is no JSON."""
+    """The folder does not read, or has a point that no server takes: an id that is no UUID, no JSON in it."""
 
 
-def load(vectors: Path | str, server: QdrantServer) -> None:
-    """Puts every point of every collection of a folder into collections of the same names, as mem0 makes them."""
-    for folder in sorted(Path(vectors, "collection").iterdir()):
-        if not (folder / "storage.sqlite").is_file():
-            continue
-        if folder.name in server.collections():
-            server.result("DELETE", f"/collections/{folder.name}")
-        points = [_point(i, p) for i, p in RawPoints(vectors, folder.name).points().items()]
-        make_collection(server, folder.name)
+def load(vectors: Path | str, server: QdrantServer, *, indexes: bool = True) -> None:
+    """Puts every point of every collection of a folder into collections of the same names, as mem0 makes them; others
+    there go."""
+    wanted = {path.parent.name for path in Path(vectors).glob("collection/*/storage.sqlite")}
+    there = server.collections()
+    for name in there - wanted:
+        server.result("DELETE", f"/collections/{name}")
+    for name in sorted(wanted):
+        try:
+            points = [_point(i, p) for i, p in RawPoints(vectors, name).points().items()]
+        except sqlite3.DatabaseError as error:
+            raise NoServerHoldsIt(name) from error
+        if name in there:  # quicker than a new one
+            server.result("POST", f"/collections/{name}/points/delete?wait=true", {"filter": {}})
+        else:
+            make_collection(server, name, indexes=indexes)
         if points:
-            body = {"points": points}
-            status, answer = server.request("PUT", f"/collections/{folder.name}/points?wait=true", body)
+            status, answer = server.request(
+                "PUT", f"/collections/{name}/points?wait=true", {"points": points}
+            )
             if status != 200:
                 raise NoServerHoldsIt(answer)
 
 
-def make_collection(server: QdrantServer, name: str, dims: int = DIMS, **config: Any) -> None:
+def make_collection(server: QdrantServer, name: str, *, indexes: bool = True, **config: Any) -> None:
     """A collection as mem0 makes one on a server, with its indexes."""
-    vectors = {"size": dims, "distance": "Cosine"}
+    vectors = {"size": DIMS, "distance": "Cosine"}
     sparse = {"bm25": {"modifier": "idf"}}
     body = {"vectors": vectors, "sparse_vectors": sparse, **config}
     server.result("PUT", f"/collections/{name}", body)
-    for field in ("user_id", "agent_id", "run_id", "actor_id"):
+    for field in ("user_id", "agent_id", "run_id", "actor_id") if indexes else ():
         index = {"field_name": field, "field_schema": "keyword"}
         server.result("PUT", f"/collections/{name}/index?wait=true", index)
 
