@@ -54,8 +54,9 @@ from mem0audit.operations.erasures import erasures_on_record
 from mem0audit.operations.interrupted import interrupted
 from mem0audit.operations.look import ENTITIES_SUFFIX, Progress, look, no_collector, no_progress
 from mem0audit.operations.mem0door import Door, find_door, open_door, refuse_and_remember
+from mem0audit.operations.pairs import plan_pair, take_pair
 from mem0audit.operations.seal import explain
-from mem0audit.operations.snapshot import create, plan_create
+from mem0audit.operations.stores import Served, store_of
 from mem0audit.operations.targets import refuse_in_use
 from mem0audit.stores.embedded import EmbeddedStore
 from mem0audit.stores.history import read_history_file, read_rows
@@ -84,12 +85,11 @@ def plan_repair(
 
     Reads everything, changes nothing; the agent may be running. `folder` is where the snapshot goes that is taken
     first. Why nothing can be applied now is in the plan (`blocked`). Raises Refused for a vector store that is no
-    folder, CouldNotRead where one of the two stores could not be read whole: findings are judged of both.
+    Qdrant, CouldNotRead where one of the two stores could not be read whole: findings are judged of both.
     """
     say = progress or no_progress
-    if install.vectors is None:
-        what = "a Qdrant server" if install.provider == "qdrant" else install.provider
-        raise Refused(f"the vector store is {what}: this version repairs embedded Qdrant folders only")
+    if install.vectors is None and install.server_url is None:
+        raise Refused(f"the vector store is {install.provider}: this version repairs those of Qdrant only")
     blocked, unseen = _in_use(install, host)
     door: Door | None = None
     try:
@@ -187,7 +187,7 @@ def _no_snapshot(install: Install, host: Host, folder: str | None) -> tuple[str,
             "name one with --to, or as snapshot_dir in mem0audit.toml",
         )
     try:
-        plan_create(install, host, folder)
+        plan_pair(install, host, folder)
     except Mem0auditError as error:
         return f"no snapshot can be taken first: {error.message}", error.hint
     return None
@@ -214,7 +214,7 @@ def _look(install: Install, host: Host, say: Progress) -> Reading:
     with ledgers.opened(install, host) as book:
         reading = replace(look(install, host, say), recovered=ledgers.recovered(book))
     place = reading.vectors_place
-    if place is None or not place.exists:
+    if not reading.on_server and (place is None or not place.exists):
         raise CouldNotRead(f"{place.path if place else 'the vector store'} is not there", "mem0audit status")
     if not reading.vectors_readable or not reading.history_readable:
         which = "the log" if reading.vectors_readable else "the vector store"
@@ -240,8 +240,24 @@ def _todo(
             i for i in both.resurrected if any(is_covered(one, both.points[i].owner, i) for one in record)
         }
     return repair_steps(
-        reading, findings, wanted, mem0=mem0, payloads=_payloads_of_copies(reading), erased=erased
+        reading,
+        findings,
+        wanted,
+        mem0=mem0,
+        payloads=_payloads_of_copies(reading),
+        erased=erased,
+        vectors=_vectors_on_server(reading, findings),
     )
+
+
+def _vectors_on_server(reading: Reading, findings: Sequence[Finding]) -> dict[str, VectorFacts]:
+    """The facts of the vectors that would be written again: a reading of a server has none."""
+    home = reading.configured
+    if home is None or not reading.on_server:
+        return {}
+    store = store_of(reading.install)
+    ids = [f.memory_id for f in findings if f.code == "D305" and f.memory_id is not None]
+    return {i: one.vector for i in ids for one in store.find(home.info, i)}
 
 
 def _payloads_of_copies(reading: Reading) -> dict[str, bytes]:
@@ -257,8 +273,7 @@ def _payloads_of_copies(reading: Reading) -> dict[str, bytes]:
         rest = sorted((key, repr(value)) for key, value in payload.items() if key not in OF_ITS_OWN)
         return blake2b(canonical(rest).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
-    assert reading.vectors_path is not None
-    read = EmbeddedStore(reading.vectors_path).points(home.info, keep)
+    read = store_of(reading.install).points(home.info, keep)
     return {str(i): digest for i, digest in read.rows.items() if digest is not None}
 
 
@@ -284,14 +299,14 @@ def apply_repair(
     refuse_in_use(install, host)
     door = find_door(install, host)
     assert plan.folder is not None
-    taken = create(plan_create(install, host, plan.folder), host, progress=progress, now=now)
+    taken = take_pair(install, host, plan.folder, progress=progress, now=now)
     back = f"as it was before: {taken.path}"
-    store = EmbeddedStore(door.vectors)
+    store = door.store
     say("noting what is there", None, None)
     before = _picture(store, door, None)
     with open_door(door, host) as memory:
-        # under mem0's lock nobody else writes: what is done is judged of what is there now
-        reading, findings = _findings(install, host, say)
+        # under mem0's lock nobody else writes (a server has none: there what stands at two looks counts)
+        reading, findings = _findings(install, host, say, None if door.server is None else time.sleep)
         if _todo(reading, findings, plan.wanted, host, door.mem0, plan.folder) != plan.todo:
             raise Refused(
                 "the stores are not as they were when this was planned: nothing was changed", "run it again"
@@ -333,7 +348,7 @@ class _Doing:
     """The steps, one after the other, and what came of them. `expected` are the rows that the log gets."""
 
     def __init__(
-        self, memory: Mem0Worker, store: EmbeddedStore, door: Door, todo: Steps, say: Progress
+        self, memory: Mem0Worker, store: EmbeddedStore | Served, door: Door, todo: Steps, say: Progress
     ) -> None:
         self.memory = memory
         self.store = store
@@ -382,7 +397,10 @@ class _Doing:
         self.memory.rewrite(memory_id, text, was.vectors)
         self.expected[(str(memory_id), "UPDATE")] += 1
         now = _Whole.of(self.store, info, memory_id)
-        if now.payload.get("hash") != text_digest(text).hex() or now.vectors != was.vectors:
+        kept = now.vectors == was.vectors
+        if not kept and self.door.server is not None:  # which may normalise once more
+            kept = _same_direction(was.vectors, now.vectors)
+        if now.payload.get("hash") != text_digest(text).hex() or not kept:
             raise Failed(f"memory {memory_id} was not written as it was")
         if _without(was.payload) != _without(now.payload):
             raise Failed(f"memory {memory_id} is not as it was but for its hash and its time")
@@ -405,7 +423,7 @@ class _Whole:
     vectors: PointVectors
 
     @classmethod
-    def of(cls, store: EmbeddedStore, info: CollectionInfo, point_id: PointId) -> _Whole:
+    def of(cls, store: EmbeddedStore | Served, info: CollectionInfo, point_id: PointId) -> _Whole:
         """Raises Failed where there is none that reads."""
         found: FoundPoint | None = next(iter(store.find(info, point_id)), None)
         vectors = store.vectors(info, point_id)
@@ -466,11 +484,11 @@ class _Picture:
     meta: bytes
 
 
-def _picture(store: EmbeddedStore, door: Door, before: _Picture | None) -> _Picture:
+def _picture(store: EmbeddedStore | Served, door: Door, before: _Picture | None) -> _Picture:
     points = {
         info.name: store.digests(info)
         for info in store.layout().collections
-        if info.has_folder and not info.legacy
+        if info.has_folder and not info.legacy and not info.foreign
     }
     known = None if before is None else len(before.log.digests)
     state, log = read_rows(door.history, lambda: _Log(known))
@@ -479,6 +497,8 @@ def _picture(store: EmbeddedStore, door: Door, before: _Picture | None) -> _Pict
     tables = {
         name: count for name, count in read_history_file(door.history).tables.items() if name != "history"
     }
+    if door.server is not None:
+        return _Picture(points, log, tables, b"")
     meta = md5(Path(door.vectors, "meta.json").read_bytes(), usedforsecurity=False).digest()
     return _Picture(points, log, tables, meta)
 
@@ -489,8 +509,10 @@ def _other_changes(
     """What else is not as it was, in a few words; None where nothing is."""
     memories = (*todo.of("delete"), *todo.of("rewrite"))
     ours = {
-        door.collection: {key for one in memories for key in candidate_keys(one)},
-        door.collection + ENTITIES_SUFFIX: {key for one in todo.unlink for key in candidate_keys(one)},
+        door.collection: {key for one in memories for key in (*candidate_keys(one), str(one))},
+        door.collection + ENTITIES_SUFFIX: {
+            key for one in todo.unlink for key in (*candidate_keys(one), str(one))
+        },
     }
     for name in sorted(before.points.keys() | after.points.keys()):
         was, now = before.points.get(name, {}), after.points.get(name, {})

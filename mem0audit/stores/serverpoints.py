@@ -116,6 +116,30 @@ def ids_in(connection: Connection, name: str) -> set[PointId]:
             return found
 
 
+def digests(connection: Connection, name: str) -> dict[str, bytes]:
+    """Of every point its id as text and a digest of all that it has. Raises ServerProblem."""
+    found: dict[str, bytes] = {}
+    offset: Any = None
+    while True:
+        body = {"limit": AT_ONCE, "with_payload": True, "with_vector": True, "offset": offset}
+        page = connection.post(collection_path(name, "points", "scroll"), body)
+        for point in page["points"]:
+            found[str(point["id"])] = blake2b(
+                json.dumps(point, sort_keys=True).encode(), digest_size=16
+            ).digest()
+        offset = page.get("next_page_offset")
+        if offset is None:
+            return found
+
+
+def vectors_on(connection: Connection, name: str, point_id: PointId) -> PointVectors | None:
+    """The vectors of one point; None where there is no such point, or it has others than mem0 makes. Raises
+    ServerProblem."""
+    body = {"ids": [point_id], "with_payload": False, "with_vector": True}
+    found = connection.post(collection_path(name, "points"), body)
+    return vectors_in(found[0].get("vector")) if found else None
+
+
 def body_of(points: Sequence[WholePoint]) -> bytes:
     """The request that writes these points, as JSON."""
     parts = []
