@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # data only: explain must not load what these operations read
     from mem0audit.core.snapshot import Listed, Manifest, ServerCopy, ServerPlan, SnapshotPlan, Taken, Verdict
     from mem0audit.operations.log import Log
     from mem0audit.operations.show import Shown
-    from mem0audit.operations.status import Status
+    from mem0audit.operations.status import ServerSeen, Status
     from mem0audit.operations.users import Users
 
 SCHEMA = 1
@@ -231,6 +231,29 @@ def finding(value: Finding) -> dict[str, Any]:
     }
 
 
+def server_seen(value: ServerSeen) -> dict[str, Any]:
+    """A Qdrant server as it was asked; the API key only by where it comes from."""
+    layout = value.layout
+    return {
+        "url": value.address.value,
+        "decided_by": value.address.decided_by,
+        "api_key_from": value.key_from,
+        "version": layout.version,
+        "problem": None if layout.problem is None else layout.problem.detail,
+        "collections": [
+            {
+                "name": info.name,
+                "points": None if info.server is None else info.server.points,
+                "dimensions": info.dims,
+                "status": None if info.server is None else info.server.status,
+            }
+            for info in layout.collections
+            if not info.foreign
+        ],
+        "other_collections": [info.name for info in layout.collections if info.foreign],
+    }
+
+
 def explain_json(rules: Iterable[Rule]) -> str:
     """The pages of rules."""
     return dump(
@@ -276,6 +299,7 @@ def status_json(found: Status) -> str:
                 "sealed_at": found.ledger.sealed_at,
             },
             "snapshots": None if found.snapshots is None else snapshots_known(found.snapshots),
+            "server": None if found.server is None else server_seen(found.server),
             "put_aside": list(found.put_aside),
             "moved": moved_json(found.moved),
             "interrupted": None
