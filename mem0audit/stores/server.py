@@ -14,7 +14,9 @@ import base64
 import errno
 import hashlib
 import http.client
+import io
 import json
+import re
 import secrets
 import select
 import socket
@@ -38,6 +40,9 @@ SILENCE_S: Final = 60.0
 MOST_ANSWER: Final = 256 << 20
 """Bytes of one answer that is JSON, unpacked. A page of points that is larger is asked for in smaller ones."""
 PIECE: Final = 1 << 20
+DOWNLOADED: Final = 64 << 10
+"""Bytes of a download that must come within its timeout, each time."""
+READ_AHEAD: Final = 256 << 10
 LONGEST_WORD: Final = 300
 """Characters of what a server says that are passed on."""
 
@@ -71,6 +76,8 @@ class Connection:
         self.address = address
         self._key = key
         self._http: http.client.HTTPConnection | None = None
+        self.end = 0.0
+        """Until when the answer must have come, by time.monotonic()."""
         # On this machine packing costs more than it saves (an eighth of the speed); over a network it is the reverse.
         self._encoding = "identity" if address.loopback else "gzip"
 
@@ -145,8 +152,10 @@ class Connection:
         can tell: compare the digest where the server said one. `timeout` is how long it may stand still."""
         response = self._begin("GET", _with_query(path, query), None, timeout)
         digest, size = hashlib.sha256(), 0
+        self.end = time.monotonic() + timeout
         with self._failing():
-            while piece := response.read(PIECE):
+            while piece := response.read(DOWNLOADED):
+                self.end = time.monotonic() + timeout
                 size += len(piece)
                 digest.update(piece)
                 take(piece)
@@ -258,6 +267,12 @@ class Connection:
             raise self._problem("unreachable", "that is no possible host name") from None
         assert made.sock is not None
         made.sock.settimeout(timeout)
+        # what http.client asks of the socket of an answer is makefile alone
+        made.response_class = lambda sock, *more, **named: http.client.HTTPResponse(  # type: ignore[assignment]
+            _Timed(sock, self),  # type: ignore[arg-type]
+            *more,
+            **named,
+        )
         self._http = made
         return made
 
@@ -274,22 +289,21 @@ class Connection:
             connection.putheader("api-key", checked_key(self._key).reveal())
 
     def _answer(self, connection: http.client.HTTPConnection, timeout: float) -> http.client.HTTPResponse:
+        self.end = time.monotonic() + timeout
         with self._failing():
-            if connection.sock is not None:
-                connection.sock.settimeout(timeout)
             response = connection.getresponse()
             if response.status == 200:
                 return response
             said = b"" if 300 <= response.status < 400 else response.read(64 << 10)
-            location = response.headers.get("Location")
+            where = _host_of(response.headers.get("Location"))
         self.close()
-        raise self._status(response.status, said, location)
+        raise self._status(response.status, said, where)
 
     def _body(self, response: http.client.HTTPResponse, timeout: float) -> bytes:
-        end = time.monotonic() + timeout
         unpack = zlib.decompressobj(wbits=31) if response.headers.get("Content-Encoding") == "gzip" else None
         pieces: list[bytes] = []
         total = 0
+        self.end = time.monotonic() + timeout
         with self._failing():
             while piece := response.read(PIECE):
                 if unpack is not None:
@@ -298,8 +312,6 @@ class Connection:
                 if total > MOST_ANSWER:
                     self.close()
                     raise self._problem("too-large", f"answers with more than {MOST_ANSWER >> 20} MB")
-                if time.monotonic() > end:
-                    raise TimeoutError
                 pieces.append(piece)
             if response.length or (unpack is not None and not unpack.eof):
                 raise http.client.IncompleteRead(b"")
@@ -357,13 +369,11 @@ class Connection:
         reason = error.strerror if isinstance(error, OSError) else None
         return self._problem("unreachable", clean(reason or "cannot be reached").lower())
 
-    def _status(self, status: int, said: bytes, location: str | None) -> ServerProblem:
+    def _status(self, status: int, said: bytes, where: str) -> ServerProblem:
         told = _told(said)
         if 300 <= status < 400:
-            where = f" to {clean(_host_of(location), 100)}" if location else ""
-            return self._problem(
-                "redirect", f"answers with a redirect{where}, which is not followed", _DIRECT, status
-            )
+            what = f"answers with a redirect to {where}, which is not followed"
+            return self._problem("redirect", what, _DIRECT, status)
         if status == 401 or (status == 403 and not told):
             what = "wants an API key" if self._key is None else "does not accept the API key"
             return self._problem("key", what, _KEY, status)
@@ -384,6 +394,39 @@ class Connection:
 
     def _not_qdrant(self, why: str, status: int | None = None) -> ServerProblem:
         return _not_qdrant(self.address, why, status)
+
+
+class _Timed:
+    """A socket as http.client reads answers from it: every byte must come before `Connection.end`. (A socket's own
+    timeout begins again with every byte.)"""
+
+    def __init__(self, sock: socket.socket, connection: Connection) -> None:
+        self._sock = sock
+        self._connection = connection
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        return io.BufferedReader(_TimedReads(self._sock, self._connection), READ_AHEAD)
+
+
+class _TimedReads(io.RawIOBase):
+    def __init__(self, sock: socket.socket, connection: Connection) -> None:
+        self._sock = sock
+        self._connection = connection
+        self._raw = sock.makefile("rb", buffering=0)  # counts as a use of the socket, so that it stays open
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left = self._connection.end - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._sock.settimeout(left)
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
 
 
 _KEY: Final = "name the variable that holds it with --api-key-env"
@@ -441,10 +484,12 @@ def _told(said: bytes) -> str:
     return ""
 
 
-def _host_of(location: str) -> str:
+def _host_of(location: str | None) -> str:
     """Scheme and host of a place one is sent to: what stands behind may hold anything."""
-    head, slashes, rest = location.partition("//")
-    return head + slashes + rest.split("/")[0].rpartition("@")[2] if slashes else "another page"
+    head, slashes, rest = (location or "").partition("//")
+    if not slashes:
+        return "another page"
+    return clean(head + slashes + re.split(r"[/?#]", rest)[0].rpartition("@")[2], 100)
 
 
 def _with_query(path: str, query: Mapping[str, str | int]) -> str:
