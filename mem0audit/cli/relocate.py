@@ -28,6 +28,7 @@ from mem0audit.core.errors import UsageProblem
 
 if TYPE_CHECKING:
     from mem0audit.core.agentconfig import AfterMove
+    from mem0audit.core.model import Install
     from mem0audit.core.relocate import Relocated, RelocatePlan
     from mem0audit.install.host import Host
 
@@ -87,7 +88,8 @@ def _relocate(
     stop, and says how to stop the agent. Run again then (or with --wait) it moves what is there by then, proven row by
     row; the old folder stays under a dated name. Cut off at any moment, the same command finishes it or takes it back.
     With --to-url the vectors go to a server, agent stopped: every point is read back there and compared, the folder
-    stays where it is, and cut off, the same command goes on.
+    stays where it is, and cut off, the same command goes on. From a server (--qdrant-url) both ways lead back: --to DIR
+    to a folder, --to-url to another server.
     Exit: 0 moved, 2 usage, 3 a store is not there, 4 refused (also: the agent runs), 5 failed.
     """
     named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env)
@@ -116,6 +118,14 @@ def _relocate(
         )
     install, host = named.find()
     target = os.path.normpath(os.path.join(host.cwd, to))  # noqa: PTH118
+    if install.vectors is None and install.server_url is not None:
+        for flag, given in (("--with-history", with_history), ("--wait", wait), ("--update-config", update_config),
+                            ("--leave-link", leave_link)):  # fmt: skip
+            if given:
+                raise UsageProblem(f"from a server, --to takes no {flag}")
+        return _to_folder(
+            install, host, target, named, ledger=not no_ledger, dry_run=dry_run, yes=yes, as_json=as_json
+        )
     from mem0audit.operations.aftermove import plan_after
     from mem0audit.operations.relocate import plan_relocate
     from mem0audit.report import relocate as report
@@ -192,6 +202,37 @@ def _to_server(
         confirm(f"Carry them to {plan.url}?")
     with progress() as bar:
         done = apply_to_server(plan, host, address, key, progress=bar)
+    write(report.done_json(done) if as_json else report.done_text(done, where))
+    return exits.OK
+
+
+def _to_folder(
+    install: Install,
+    host: Host,
+    to: str,
+    named: Named,
+    *,
+    ledger: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    from mem0audit.operations.tofolder import apply_to_folder, plan_to_folder
+    from mem0audit.report import toserver as report
+
+    with progress() as bar:
+        plan = plan_to_folder(install, host, to, ledger=ledger, progress=bar)
+    where = screen(named.words())
+    if dry_run:
+        more = ("--to", to, *(() if ledger else ("--no-ledger",)))
+        write(report.plan_json(plan) if as_json else report.plan_text(plan, where, more))
+        return exits.OK
+    if not yes:
+        for line in report.plan_text(plan, where).splitlines():
+            say(line)
+        confirm(f"Carry them to {plan.url}?")
+    with progress() as bar:
+        done = apply_to_folder(plan, host, progress=bar)
     write(report.done_json(done) if as_json else report.done_text(done, where))
     return exits.OK
 

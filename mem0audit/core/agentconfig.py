@@ -99,6 +99,14 @@ def server_changes(
     return tuple(found)
 
 
+def no_server(raw: Mapping[str, Any] | None) -> tuple[Change, ...]:
+    """What must not be said any more for vectors that were on a server: mem0 would go on talking to that."""
+    inside = ("vector_store", "config")
+    there = value_at(raw or {}, inside)
+    names = ("host", "port", "url", "api_key", "https")
+    return tuple(Change((*inside, n), None) for n in names if isinstance(there, Mapping) and n in there)
+
+
 def refuse_wiping(mem0: str | None) -> None:
     """Raises Refused for a mem0 that deletes the vector store's folder at every start: no configuration keeps it."""
     if wipes_folder_at_start(mem0, True):

@@ -1,4 +1,4 @@
-"""A move of the vectors to a Qdrant server: its plan, what marks it as begun, and what it says.
+"""A move of the vectors to a Qdrant server, or from one: its plan, what marks it as begun, and what it says.
 
 The old store stays as it is, so nothing has to be taken back: what was begun is finished by the same command, and until
 then the agent's configuration is not changed. The mark says which collections on the server are the move's own, so that
@@ -74,8 +74,9 @@ def parse_begun(data: bytes) -> Begun:
 
 @dataclass(frozen=True)
 class ToServerPlan:
-    """What a move to a server would do. `seen` is the install as the agent has it, `url` the server, `key_from` what
-    holds its key. `left` are collections that stay behind; `resumed` is when the run that was cut off began."""
+    """What a move to or from a server would do. `seen` is the install as the agent has it, `url` where the vectors go
+    (a server, or an absolute folder), `key_from` what holds its key, `version` the server's. `left` are collections
+    that stay behind; `resumed` is when the run that was cut off began."""
 
     install: Install
     seen: Install
@@ -93,6 +94,11 @@ class ToServerPlan:
     warnings: tuple[str, ...] = ()
     ledger: bool = True
     advice: Advice | None = None
+
+    @property
+    def to_folder(self) -> bool:
+        """The vectors go to a folder."""
+        return self.url.startswith("/")
 
     @property
     def source(self) -> str:

@@ -111,6 +111,22 @@ def plan_server_update(install: Install, host: Host, address: ServerAddress, *, 
     )
 
 
+def plan_folder_update(install: Install, host: Host, vectors: str, *, mem0: str | None) -> Advice:
+    """What must say that the vectors of `install`, on a server until they move, lie in the folder `vectors`. Changes
+    nothing."""
+    form, where, raw, name = _agents_own(install, host)
+    wanted = core.changes(mem0, vectors=vectors, raw=raw, collection=install.collection.value)
+    wanted += core.no_server(raw)
+    missing = wanted if raw is None else core.differing(wanted, raw)
+    return Advice(
+        form=form,
+        where=where,
+        lines=core.lines(form, missing, raw, name) if missing else (),
+        notes=core.notes(mem0, wanted) + core.server_notes(missing, form),
+        is_whole=raw is None,
+    )
+
+
 def refuse_unless_editable(advice: Advice) -> None:
     """For `--update-config`, before anything is moved. Raises Refused where a file cannot be changed safely, or where
     there is none; the hint is what to do instead."""

@@ -1,5 +1,5 @@
-"""Move the vectors of an install to a Qdrant server: every point with its id, vectors and payload, proven by reading
-it back.
+"""Move the vectors of an install to a Qdrant server, from a folder or another server: every point with its id, vectors
+and payload, proven by reading it back.
 
 The old store is left as it is. While it is copied its lock is held, and a mark beside the log says which collections
 on the server are this move's own: cut off at any moment, the same command goes on where it was.
@@ -9,40 +9,40 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from mem0audit.core import snapshot as snapshot_core
 from mem0audit.core import toserver as core
 from mem0audit.core.advice import dies_with_agent
 from mem0audit.core.errors import CouldNotRead, Failed, Refused, ServerProblem
-from mem0audit.core.model import CollectionInfo, Install, Origin, PointId, VectorFacts
+from mem0audit.core.model import CollectionInfo, Install, Origin, Place, PointId, StoreLayout
 from mem0audit.core.restore import NotAnIntent
 from mem0audit.core.server import Secret, ServerAddress
 from mem0audit.core.toserver import Begun, Carried, ToServerDone, ToServerPlan
 from mem0audit.install.agents import whose_mem0
 from mem0audit.install.host import Host, resolved, seen_through
 from mem0audit.install.places import look_at
-from mem0audit.install.processes import holders
+from mem0audit.install.processes import HoldersLook, holders
 from mem0audit.operations import ledger as ledgers
 from mem0audit.operations.agentconfig import plan_server_update
+from mem0audit.operations.carrying import FromFolder, FromServer, moving
 from mem0audit.operations.interrupted import interrupted, words
 from mem0audit.operations.leftmoves import refuse_left_moves
-from mem0audit.operations.look import ENTITIES_SUFFIX, Progress, chosen_collection, no_collector, no_progress
+from mem0audit.operations.look import Progress, chosen_collection, no_collector, no_progress
 from mem0audit.operations.otherroots import as_the_agent_sees_it
 from mem0audit.operations.seal import explain
-from mem0audit.operations.targets import how_to_stop, in_use, only_linux, refuse_holders
+from mem0audit.operations.stores import place_of
+from mem0audit.operations.targets import how_to_stop, in_use, named, only_linux, refuse_holders
 from mem0audit.stores import exchange, serverpoints, snapshots
-from mem0audit.stores.embedded import STORAGE, EmbeddedStore
 from mem0audit.stores.pickles import WholePoint
 from mem0audit.stores.server import Connection, collection_path
 
 WORK = "move to a server"
+_MOVED = "where it was moved"
 _AGAIN = "the same command goes on where it was"
-_NAMED = 3
 
 
 # --- Plan --------------------------------------------------------------------------------------------------
@@ -65,49 +65,25 @@ def plan_to_server(
     where the old store does not read whole, ServerProblem where the server does not answer.
     """
     say = progress or no_progress
-    only_linux("stores are moved")
-    if install.vectors is None:
-        what = "a Qdrant server" if install.provider == "qdrant" else install.provider
-        raise Refused(f"the vector store is {what}: this version moves embedded Qdrant folders to a server")
-    refuse_left_moves(install, host)
-    left_over = interrupted(install, host)
-    if left_over is not None and left_over.course != "clean":
-        raise Refused(
-            f"a restore was cut off here ({left_over.folder}): it comes first",
-            "mem0audit snapshot restore --in-place",
-        )
-    held = holders([install.history.value, install.vectors.value], host)
-    seen = as_the_agent_sees_it(install, held.holders, host)
-    assert seen.vectors is not None
-    log, vectors = look_at(seen.history.value, host), look_at(seen.vectors.value, host)
-    for place in (log, vectors):
-        if place.problem is not None:
-            raise CouldNotRead(
-                f"{place.path}: {place.problem}", "run it as the owner of the stores, or with sudo"
-            )
-    if not log.exists:
-        raise CouldNotRead(
-            f"{log.path} is not there: without it the memories have no history", "mem0audit status"
-        )
+    refuse_first(install, host)
+    seen, held, log, vectors = seen_now(install, host)
+    if seen.server_url is not None and seen.server_url.value == address.url:
+        raise Refused(f"{address.url}: the vectors are there already", "name another server with --to-url")
     begun = _begun(_staging(seen, host))
-    store = EmbeddedStore(resolved(seen.vectors.value, host))
-    layout = store.layout()
-    if layout.problem is not None or not layout.exists:
-        raise CouldNotRead(
-            f"{seen.vectors.value}: {layout.problem.detail if layout.problem else 'is not there'}"
-        )
-    folder = seen.vectors.value
-    seen = replace(seen, collection=chosen_collection(seen.collection, layout))
+    source, infos = source_of(seen, host)
+    seen = replace(seen, collection=chosen(seen, infos))
     with no_collector():
-        found = [_looked_at(store, info, say).carried for info in _moving(seen, layout.collections)]
+        found = [source.looked(info, say).carried for info in moving(seen, infos)]
     if not found:
-        raise CouldNotRead(f"{folder} has no collection {seen.collection.value}", "name it with --collection")
+        raise CouldNotRead(
+            f"{place_of(seen)} has no collection {seen.collection.value}", "name it with --collection"
+        )
     say("looking at the server", None, None)
     with Connection(address, key) as connection:
         version = connection.version()
         for one in found:
             _check_target(connection, one, begun, seen, address)
-    moving = {one.name for one in found}
+    names = {one.name for one in found}
     agent = whose_mem0(seen, held.holders, host)
     plan = ToServerPlan(
         install=replace(install, collection=seen.collection),
@@ -116,16 +92,73 @@ def plan_to_server(
         key_from=key_from,
         version=version,
         collections=tuple(found),
-        left=tuple(c.name for c in layout.collections if c.has_folder and c.name not in moving),
+        left=tuple(c.name for c in infos if c.has_folder and c.name not in names),
         agent=agent,
         holders=held.holders,
-        dies=any(dies_with_agent(place, holder) for place in (log, vectors) for holder in held.holders),
+        dies=any(
+            dies_with_agent(place, holder)
+            for place in (log, vectors)
+            if place is not None
+            for holder in held.holders
+        ),
         unseen=held.why,
         resumed=begun.started_at if begun is not None else None,
         ledger=ledger,
         advice=plan_server_update(install, host, address, with_key=key is not None),
     )
     return replace(plan, warnings=_warnings(plan, address, key))
+
+
+def refuse_first(install: Install, host: Host) -> None:
+    """What comes before any move to or from a server. Raises Refused."""
+    only_linux("stores are moved")
+    if install.vectors is None and install.server_url is None:
+        raise Refused(f"the vector store is {install.provider}: this version moves those of Qdrant only")
+    refuse_left_moves(install, host)
+    left_over = interrupted(install, host)
+    if left_over is not None and left_over.course != "clean":
+        raise Refused(
+            f"a restore was cut off here ({left_over.folder}): it comes first",
+            "mem0audit snapshot restore --in-place",
+        )
+
+
+def seen_now(install: Install, host: Host) -> tuple[Install, HoldersLook, Place, Place | None]:
+    """The install as the agent has it, who has it open, and what both stores stand on (None: a server). Raises
+    CouldNotRead."""
+    held = holders([o.value for o in (install.history, install.vectors) if o is not None], host)
+    seen = as_the_agent_sees_it(install, held.holders, host)
+    log = look_at(seen.history.value, host)
+    vectors = None if seen.vectors is None else look_at(seen.vectors.value, host)
+    for place in (log, vectors):
+        if place is not None and place.problem is not None:
+            raise CouldNotRead(
+                f"{place.path}: {place.problem}", "run it as the owner of the stores, or with sudo"
+            )
+    if not log.exists:
+        raise CouldNotRead(
+            f"{log.path} is not there: without it the memories have no history", "mem0audit status"
+        )
+    return seen, held, log, vectors
+
+
+def source_of(seen: Install, host: Host) -> tuple[FromFolder | FromServer, tuple[CollectionInfo, ...]]:
+    """Where the points come from, and the collections there. Raises CouldNotRead."""
+    if seen.vectors is None:
+        server = FromServer.of(seen)
+        return server, server.infos()
+    folder = FromFolder(resolved(seen.vectors.value, host))
+    layout = folder.store.layout()
+    if layout.problem is not None or not layout.exists:
+        raise CouldNotRead(
+            f"{seen.vectors.value}: {layout.problem.detail if layout.problem else 'is not there'}"
+        )
+    return folder, layout.collections
+
+
+def chosen(seen: Install, infos: Sequence[CollectionInfo]) -> Origin:
+    """The collection that is meant."""
+    return chosen_collection(seen.collection, StoreLayout(place_of(seen), True, tuple(infos)))
 
 
 def _staging(seen: Install, host: Host) -> str:
@@ -155,74 +188,16 @@ def _begun(staging: str) -> Begun | None:
         raise Refused(f"{folder}: {words(error)}") from None
 
 
-def _moving(seen: Install, there: Sequence[CollectionInfo]) -> list[CollectionInfo]:
-    """The configured collection, and its entities."""
-    names = (seen.collection.value, seen.collection.value + ENTITIES_SUFFIX)
-    return [info for info in there if info.name in names and info.has_folder]
-
-
-class _Kept(NamedTuple):
-    rowid: int
-    wrong: str | None
-
-
-@dataclass(frozen=True)
-class _Looked:
-    """A collection of the folder: what there is to carry, and the row of each id."""
-
-    carried: Carried
-    rowids: Mapping[PointId, int]
-
-
-def _looked_at(store: EmbeddedStore, info: CollectionInfo, say: Progress) -> _Looked:
-    """Raises CouldNotRead, Refused."""
-    say(f"reading {info.name}", None, None)
-    dims, distance = info.dims, store.distance(info)
-    if dims is None or distance not in serverpoints.DISTANCES:
-        raise Refused(f"{info.path}: meta.json does not say which vectors it has", "mem0audit audit")
-
-    def keep(rowid: int, point_id: PointId, payload: Mapping[str, Any], facts: VectorFacts) -> _Kept:
-        wrong = serverpoints.refused_payload(payload)
-        if serverpoints.refused_id(point_id):
-            wrong = "its id is neither a UUID nor a number"
-        elif facts.flaw == "nan":
-            wrong = "its vector holds what is no number"
-        elif facts.dims is not None and facts.dims != dims:
-            wrong = f"its vector has {facts.dims} dimensions"
-        elif set(facts.names) - {"bm25"} or (facts.names and not info.keyword_slot):
-            wrong = "it has vectors that mem0 does not write"
-        return _Kept(rowid, wrong)
-
-    read = store.points(info, keep)
-    if read.file.problem is not None:
-        raise CouldNotRead(f"{read.file.path}: {read.file.problem.detail}", "mem0audit audit")
-    if read.bad or read.unsafe:
-        raise Refused(
-            f"{info.path}: {len(read.bad) + len(read.unsafe):,} points do not decode and would be left behind",
-            "mem0audit audit",
-        )
-    odd = [(point_id, one.wrong) for point_id, one in read.rows.items() if one.wrong is not None]
-    if odd:
-        named = "; ".join(f"{str(i)[:100]} ({why})" for i, why in odd[:_NAMED])
-        more = f" and {len(odd) - _NAMED:,} more" if len(odd) > _NAMED else ""
-        raise Refused(
-            f"{info.name}: a server does not take {named}{more}; nothing was changed",
-            "delete or change them first, through the program that made them",
-        )
-    repeats = sum(len(one.loser_rowids) for one in read.duplicates)
-    carried = Carried(info.name, dims, distance, info.keyword_slot, len(read.rows), repeats)
-    return _Looked(carried, {i: one.rowid for i, one in read.rows.items()})
-
-
 def _check_target(
     connection: Connection, one: Carried, begun: Begun | None, seen: Install, address: ServerAddress
 ) -> None:
     """Refuses a collection on the server that holds others' points, or is another one than mem0 would make."""
     ours = begun is not None and one.name in begun.made and begun.url == address.url
-    if ours and begun is not None and seen.vectors is not None and begun.source != seen.vectors.value:
+    if ours and begun is not None and begun.source != place_of(seen):
         raise Refused(
             f"a move of {begun.source} to {address.url} was cut off: it comes first",
-            f"mem0audit relocate --qdrant-path {begun.source} --to-url {address.url}",
+            f"mem0audit relocate {'--qdrant-path' if begun.source.startswith('/') else '--qdrant-url'} "
+            f"{begun.source} --to-url {address.url}",
         )
     if not connection.get(collection_path(one.name, "exists"))["exists"]:
         return
@@ -278,21 +253,18 @@ def apply_to_server(
     say = progress or no_progress
     started = time.monotonic()
     seen = plan.seen
-    assert seen.vectors is not None
-    _refuse_running(plan, host)
-    folder = Path(resolved(seen.vectors.value, host))
+    refuse_running(plan, host)
     staging = Path(_staging(seen, host))
     with ExitStack() as stack:
         try:
             stack.enter_context(exchange.staging(staging, WORK))
-            refuse_holders([seen.history.value, seen.vectors.value], host)
-            stack.enter_context(exchange.store_locked(folder))
+            hold(plan, host, stack)
         except exchange.InUse as problem:
             in_use(problem, None)
         except OSError as error:
             raise Failed(f"{words(error)}; nothing was changed") from None
         try:
-            done = _carried(plan, folder, staging, host, address, key, say, now)
+            done = _carried(plan, staging, host, address, key, say, now)
         except ServerProblem as problem:
             raise type(problem)(
                 problem.kind,
@@ -302,7 +274,9 @@ def apply_to_server(
             ) from None
         except (Failed, CouldNotRead) as problem:
             raise Failed(f"{problem.message}; the old store is as it was", problem.hint or _AGAIN) from None
-        warnings = _told(plan, host, say)
+        warnings = told(
+            plan, replace(plan.install, vectors=None, server_url=Origin(plan.url, _MOVED)), host, say
+        )
         exchange.remove_staging([staging])
     return replace(done, warnings=plan.warnings + warnings, seconds=time.monotonic() - started)
 
@@ -311,8 +285,18 @@ def _hint(hint: str | None) -> str:
     return f"{hint}; then {_AGAIN}" if hint is not None else _AGAIN
 
 
-def _refuse_running(plan: ToServerPlan, host: Host) -> None:
-    paths = [plan.seen.history.value, plan.source]
+def hold(plan: ToServerPlan, host: Host, stack: ExitStack) -> None:
+    """Sees that nobody on this machine has the stores open, and none can open the folder until `stack` ends. Raises
+    Refused, InUse, OSError."""
+    paths = [o.value for o in (plan.seen.history, plan.seen.vectors) if o is not None]
+    refuse_holders(paths, host)
+    if plan.seen.vectors is not None:
+        stack.enter_context(exchange.store_locked(Path(resolved(plan.seen.vectors.value, host))))
+
+
+def refuse_running(plan: ToServerPlan, host: Host) -> None:
+    """Refuses while a process on this machine has a store open. Raises Refused."""
+    paths = [o.value for o in (plan.seen.history, plan.seen.vectors) if o is not None]
     held = holders(paths, host).holders
     if not held:
         return
@@ -322,13 +306,12 @@ def _refuse_running(plan: ToServerPlan, host: Host) -> None:
             "bring it to a folder that lasts first, from there to the server:  mem0audit relocate --to DIR",
         )
     raise Refused(
-        f"{plan.source} is in use by {held[0].command} (pid {held[0].pid})", how_to_stop(held, paths, host)
+        f"{(held[0].paths or (paths[0],))[0]} is in use by {named(held[0])}", how_to_stop(held, paths, host)
     )
 
 
 def _carried(
     plan: ToServerPlan,
-    folder: Path,
     staging: Path,
     host: Host,
     address: ServerAddress,
@@ -336,20 +319,16 @@ def _carried(
     say: Progress,
     now: Callable[[], float],
 ) -> ToServerDone:
-    store = EmbeddedStore(str(folder))
+    source, infos = source_of(plan.seen, host)
     with no_collector():
-        looked = {
-            one.carried.name: (info, one)
-            for info in _moving(plan.seen, store.layout().collections)
-            for one in [_looked_at(store, info, say)]
-        }
-    before = _stamps(folder, [info for info, _ in looked.values()])
+        looked = {one.carried.name: one for one in [source.looked(i, say) for i in moving(plan.seen, infos)]}
+    before = source.stamp(list(looked.values()))
     written: dict[str, int] = {}
     found: dict[str, int] = {}
     digests: dict[str, str] = {}
     with Connection(address, key) as writing, Connection(address, key) as reading:
         begun = _begun(str(staging))
-        for _, one in looked.values():
+        for one in looked.values():
             _check_target(writing, one.carried, begun, plan.seen, address)
         if begun is None or begun.url != address.url:
             begun = Begun(snapshot_core.name_of(now()), plan.source, address.url, tuple(looked))
@@ -357,13 +336,13 @@ def _carried(
         elif set(looked) - set(begun.made):
             begun = replace(begun, made=(*begun.made, *(set(looked) - set(begun.made))))
             exchange.write_in(staging, core.MARK, core.begun_text(begun).encode("ascii"))
-        for name, (info, one) in looked.items():
+        for name, one in looked.items():
             carried = one.carried
             serverpoints.create_as_mem0(
                 writing, name, carried.dims, carried.distance, keyword_slot=carried.keyword_slot
             )
             there = serverpoints.ids_in(reading, name)
-            _refuse_others(there - one.rowids.keys(), name, address)
+            _refuse_others(there - set(one.ids), name, address)
             carrier = serverpoints.Carrier(writing, reading, name, carried.distance, there)
 
             def take(
@@ -372,20 +351,21 @@ def _carried(
                 say(f"carrying {carrier.name}", carrier.written + carrier.found, of)
                 carrier.take(points)
 
-            store.whole(
-                info, frozenset(one.rowids.values()), take, at_once=serverpoints.at_once(carried.dims)
-            )
+            source.carry(one, take)
             carrier.end()
             say(f"carrying {name}", carried.points, carried.points)
             now_there = serverpoints.ids_in(reading, name)
-            _refuse_others(now_there - one.rowids.keys(), name, address)
-            if missing := one.rowids.keys() - now_there:
+            _refuse_others(now_there - set(one.ids), name, address)
+            if missing := set(one.ids) - now_there:
                 raise Failed(
                     f"{name}: {len(missing):,} points are not on the server, although they were written"
                 )
             written[name], found[name], digests[name] = carrier.written, carrier.found, carrier.digest
-    if _stamps(folder, [info for info, _ in looked.values()]) != before:
-        raise Failed(f"{plan.source} was written to meanwhile, by somebody who takes no lock of Qdrant's")
+    if source.stamp(list(looked.values())) != before:
+        raise Failed(
+            f"{plan.source} was written to meanwhile: stop what writes to it, and run this again",
+            f"with nobody writing, {_AGAIN}",
+        )
     return ToServerDone(plan, written, found, digests)
 
 
@@ -399,15 +379,8 @@ def _refuse_others(others: set[PointId], name: str, address: ServerAddress) -> N
         )
 
 
-def _stamps(folder: Path, infos: Sequence[CollectionInfo]) -> list[tuple[int, int]]:
-    """Size and time of every database that is carried: whether somebody wrote without Qdrant's lock."""
-    found = [(Path(info.path) / STORAGE).stat() for info in infos]
-    return [(one.st_size, one.st_mtime_ns) for one in found]
-
-
-def _told(plan: ToServerPlan, host: Host, say: Progress) -> tuple[str, ...]:
-    """The ledger of the folder becomes that of the server, and its chain of seals hears of the move."""
-    new = replace(plan.install, vectors=None, server_url=Origin(plan.url, "where it was moved"))
+def told(plan: ToServerPlan, new: Install, host: Host, say: Progress) -> tuple[str, ...]:
+    """The ledger of the old place becomes that of the new one, and its chain of seals hears of the move."""
     why = ledgers.moved(plan.install, new, host, wanted=plan.ledger)
     if why is not None:
         return (f"The ledger does not know of this move ({why}).",)

@@ -1,4 +1,4 @@
-"""What `relocate --to-url` prints, for people and for machines."""
+"""What `relocate` prints of a move to or from a Qdrant server, for people and for machines."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from mem0audit.report.screen import Screen, table
 def plan_text(plan: ToServerPlan, screen: Screen, words: Sequence[str] | None = None) -> str:
     """What a move to a server would do; with `words`, the flags of the command that does it."""
     lines = screen.wrap(
-        "This would carry every memory to the server, with its id, its vectors and all that is with it, and read each "
-        "back there. The old store stays as it is. Nothing has been changed."
+        f"This would carry every memory to {'a new folder' if plan.to_folder else 'the server'}, with its id, its "
+        "vectors and all that is with it, and read each back there. The old store stays as it is. Nothing has been "
+        "changed."
     )
     lines += table([["vectors", escape(plan.source), "to", escape(plan.url)]], indent=1)
     lines += table([_row(one) for one in plan.collections], indent=1, right=(1,))
@@ -57,7 +58,8 @@ def done_text(done: ToServerDone, screen: Screen) -> str:
         lines += screen.wrap(said, hanging=2)
     if plan.advice is not None:
         lines += config_lines(plan.advice, screen)
-    words = ["--history", plan.seen.history.value, "--qdrant-url", plan.url]
+    words = ["--history", plan.seen.history.value]
+    words += ["--qdrant-path" if plan.to_folder else "--qdrant-url", plan.url]
     words += ["--collection", plan.seen.collection.value] if plan.seen.collection.value != "mem0" else []
     words += ["--api-key-env", plan.key_from[1:]] if plan.key_from is not None else []
     lines.append(f"Look at it, then start the agent:   {screen.program} audit {shell_words(words)}")
@@ -80,13 +82,13 @@ def _collection(one: Carried) -> dict[str, Any]:
 
 def plan_json(plan: ToServerPlan) -> str:
     """What a move to a server would do."""
-    return dump("relocate-to-server-plan", _plan(plan))
+    return dump("relocate-carry-plan", _plan(plan))
 
 
 def _plan(plan: ToServerPlan) -> dict[str, Any]:
     return {
         "install": install(plan.seen),
-        "url": plan.url,
+        "to": plan.url,
         "server_version": plan.version,
         "collections": [_collection(one) for one in plan.collections],
         "left": list(plan.left),
@@ -104,7 +106,7 @@ def done_json(done: ToServerDone) -> str:
     """What a move to a server did."""
     plan = done.plan
     return dump(
-        "relocate-to-server",
+        "relocate-carry",
         {
             **_plan(plan),
             "warnings": list(done.warnings),

@@ -177,6 +177,7 @@ class Worker:
     def __init__(self) -> None:
         self.memory: Any = None
         self.known: Any = None
+        self.folder: Any = None
         self.parameters: dict[str, set[str]] = {}
 
     # -- the life of the Memory ------------------------------------------------------------------
@@ -288,8 +289,55 @@ class Worker:
             said.append(connection.execute("PRAGMA secure_delete").fetchone()[0] == 1)
         return all(said) and {"history", getattr(self.memory, "collection_name", None)} <= set(connections)
 
+    def op_open_folder(self, _request: Request) -> Request:
+        """Makes a new store of qdrant-client's local mode in the current folder, which must be empty."""
+        if self.memory is not None or self.folder is not None:
+            raise Refusal("already open")
+        with os.scandir(".") as entries:
+            is_empty = next(entries, None) is None
+        if not is_empty:
+            raise Refusal("the folder is not empty")
+        sys.addaudithook(refuse_network)
+        warnings.simplefilter("ignore")
+        self.folder = importlib.import_module("qdrant_client").QdrantClient(path=".")
+        answer = self.op_hello({})
+        answer["overwrites"] = False
+        return answer
+
+    def op_make(self, request: Request) -> Request:
+        """A collection in it as mem0 makes them: `name`, `dims`, `distance`, with `keywords` mem0 2.x's `bm25` slot."""
+        models = importlib.import_module("qdrant_client.models")
+        distance = models.Distance(request["distance"])
+        words: Request = {
+            "vectors_config": models.VectorParams(size=request["dims"], distance=distance, on_disk=False)
+        }
+        if request["keywords"]:
+            words["sparse_vectors_config"] = {"bm25": models.SparseVectorParams(modifier=models.Modifier.IDF)}
+        self.folder.create_collection(collection_name=request["name"], **words)
+        return {}
+
+    def op_put(self, request: Request) -> Request:
+        """Points with their `id`, `dense` vector, `keyword` vector ([indices, values]) and `payload`, null where there
+        is none, as mem0 writes them."""
+        models = importlib.import_module("qdrant_client.models")
+        points = []
+        for one in request["points"]:
+            vectors: Any = {}
+            if one["dense"] is not None:
+                vectors[""] = one["dense"]
+            if one["keyword"] is not None:
+                vectors["bm25"] = models.SparseVector(indices=one["keyword"][0], values=one["keyword"][1])
+            if not request["keywords"]:
+                vectors = one["dense"] if one["dense"] is not None else {}
+            points.append(models.PointStruct(id=one["id"], vector=vectors, payload=one["payload"]))
+        self.folder.upsert(collection_name=request["name"], points=points)
+        return {}
+
     def op_close(self, _request: Request) -> Request:
         """Lets go of every file."""
+        folder, self.folder = self.folder, None
+        if folder is not None:
+            folder.close()
         memory, self.memory = self.memory, None
         if memory is not None:
             for name in ("vector_store", "_telemetry_vector_store", "_entity_store"):
@@ -496,7 +544,8 @@ class Worker:
         operation = getattr(self, "op_" + str(request.get("op")), None)
         if operation is None:
             raise Refusal("unknown operation")
-        if self.memory is None and request["op"] not in ("hello", "open", "close"):
+        is_open = self.memory is not None or (self.folder is not None and request["op"] in ("make", "put"))
+        if not is_open and request["op"] not in ("hello", "open", "open_folder", "close"):
             raise Refusal("not open")
         result: Request = operation(request)
         return result

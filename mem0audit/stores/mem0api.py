@@ -16,14 +16,14 @@ import select
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Literal
 
 from mem0audit.core.errors import Failed, Mem0auditError, Refused, UsageProblem
-from mem0audit.stores.pickles import PointVectors
+from mem0audit.stores.pickles import PointVectors, WholePoint
 
 _WORKER = Path(__file__).with_name("mem0_worker.py")
 _START_S = 180.0
@@ -112,6 +112,7 @@ class Mem0Worker:
         for name in ("history", "mem0_dir", *(() if server is not None else ("vectors",))):
             if not Path(str(self._open[name])).is_absolute():
                 raise UsageProblem(f"the path of {name} must be absolute: {self._open[name]}")
+        self._folder = "/"
         self._process: subprocess.Popen[bytes] | None = None
         self._answers: int = -1
         self._buffer = b""
@@ -119,6 +120,22 @@ class Mem0Worker:
         self._drain: threading.Thread | None = None
         self.versions = WorkerVersions("", None, None)
         self.overwrites = False
+
+    @classmethod
+    def new_folder(
+        cls,
+        interpreter: str,
+        folder: str | Path,
+        user: str | int | None = None,
+        *,
+        check: Callable[[WorkerVersions], None] | None = None,
+    ) -> Mem0Worker:
+        """No `Memory`, but the agent's qdrant-client on a new store in an empty folder that belongs to `user`:
+        `make_collection` and `put_points` are what it can be asked."""
+        worker = cls(interpreter, "/", folder, "", "/", None, user, check=check)
+        worker._folder = str(folder)
+        worker._open = {"op": "open_folder", "vectors": str(folder)}
+        return worker
 
     def __enter__(self) -> Mem0Worker:
         self._start()
@@ -243,6 +260,21 @@ class Mem0Worker:
         if process.wait() != _EXIT_CRASHED_ON_PURPOSE:
             raise self._death()
 
+    # -- a new folder --------------------------------------------------------------------------------
+
+    def make_collection(self, name: str, dims: int, distance: str, *, keyword_slot: bool) -> None:
+        """In a new folder (see `new_folder`): a collection as mem0 makes them."""
+        request = {"op": "make", "name": name, "dims": dims, "distance": distance, "keywords": keyword_slot}
+        self._ask(request)
+
+    def put_points(self, name: str, points: Iterable[WholePoint], *, keyword_slot: bool) -> None:
+        """In a new folder: points with all that they have."""
+        listed = [
+            {"id": one.id, "dense": one.vectors.dense, "keyword": one.vectors.keyword, "payload": one.payload}
+            for one in points
+        ]
+        self._ask({"op": "put", "name": name, "points": listed, "keywords": keyword_slot})
+
     # -- lines in, lines out ---------------------------------------------------------------------
 
     def _start(self) -> None:
@@ -256,7 +288,7 @@ class Mem0Worker:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 pass_fds=(theirs,),
-                cwd="/",
+                cwd=self._folder,
                 start_new_session=True,
                 **_run_as(self.user),
             )

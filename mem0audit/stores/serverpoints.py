@@ -105,31 +105,39 @@ def count(connection: Connection, name: str) -> int:
 
 def ids_in(connection: Connection, name: str) -> set[PointId]:
     """The ids of all points. Raises ServerProblem."""
-    found: set[PointId] = set()
+    pages = _pages(connection, name, {"limit": 10_000, "with_payload": False, "with_vector": False})
+    return {point["id"] for page in pages for point in page}
+
+
+def whole_pages(connection: Connection, name: str, at_once: int = AT_ONCE) -> Iterator[list[dict[str, Any]]]:
+    """Every point as the server gives it, with vectors and payload, a page at a time. Raises ServerProblem."""
+    return _pages(connection, name, {"limit": at_once, "with_payload": True, "with_vector": True})
+
+
+def _pages(connection: Connection, name: str, asked: dict[str, Any]) -> Iterator[list[dict[str, Any]]]:
     offset: Any = None
     while True:
-        body = {"limit": 10_000, "with_payload": False, "with_vector": False, "offset": offset}
-        page = connection.post(collection_path(name, "points", "scroll"), body)
-        found.update(point["id"] for point in page["points"])
+        body = {**asked, "offset": offset}
+        page = connection.post(collection_path(name, "points", "scroll"), body, timeout=WRITE_S)
+        yield page["points"]
         offset = page.get("next_page_offset")
         if offset is None:
-            return found
+            return
+
+
+def whole_of(point: Mapping[str, Any]) -> WholePoint | None:
+    """A point as the server gives it; None where it has vectors that mem0 does not make."""
+    vectors = vectors_in(point.get("vector"))
+    return None if vectors is None else WholePoint(point["id"], point.get("payload") or {}, vectors)
 
 
 def digests(connection: Connection, name: str) -> dict[str, bytes]:
     """Of every point its id as text and a digest of all that it has. Raises ServerProblem."""
-    found: dict[str, bytes] = {}
-    offset: Any = None
-    while True:
-        body = {"limit": AT_ONCE, "with_payload": True, "with_vector": True, "offset": offset}
-        page = connection.post(collection_path(name, "points", "scroll"), body)
-        for point in page["points"]:
-            found[str(point["id"])] = blake2b(
-                json.dumps(point, sort_keys=True).encode(), digest_size=16
-            ).digest()
-        offset = page.get("next_page_offset")
-        if offset is None:
-            return found
+    return {
+        str(point["id"]): blake2b(json.dumps(point, sort_keys=True).encode(), digest_size=16).digest()
+        for page in whole_pages(connection, name)
+        for point in page
+    }
 
 
 def vectors_on(connection: Connection, name: str, point_id: PointId) -> PointVectors | None:

@@ -178,7 +178,7 @@ def test_to_a_server_by_command(
     for flag in ("--wait", "--leave-link", "--update-config", "--with-history"):
         assert relocate(durable, *words, flag).code == 2
     plan = relocate(durable, *words, "--dry-run", "--format", "json", THE_KEY=key)
-    assert [one["points"] for one in check(plan.out, "relocate-to-server-plan")["collections"]] == [27, 13]
+    assert [one["points"] for one in check(plan.out, "relocate-carry-plan")["collections"]] == [27, 13]
     assert relocate(durable, *words, THE_KEY=key).code == 4  # not confirmed
     ran = relocate(durable, *words, "--yes", THE_KEY=key)
     assert ran.code == 0, ran.err
@@ -188,3 +188,22 @@ def test_to_a_server_by_command(
     again = relocate(durable, *words, "--yes", "--format", "json", THE_KEY=key)
     assert again.code == 4
     assert key not in plan.out + ran.out + ran.err + again.err
+    # and back, from the server that mem0 is told of
+    served = (
+        "--qdrant-url",
+        qdrant_with_keys.url,
+        "--api-key-env",
+        "THE_KEY",
+        "--history",
+        str(store.history),
+    )
+    assert relocate(durable, *served, "--to", "srv/qdrant", "--with-history", THE_KEY=key).code == 2
+    assert relocate(durable, *served, "--to", "qdrant", THE_KEY=key).code == 4  # not empty
+    back = relocate(durable, *served, "--to", "srv/qdrant", "--yes", "--format", "json", THE_KEY=key)
+    assert back.code == 0, back.err
+    document = check(back.out, "relocate-carry")
+    assert document["to"] == str(durable / "srv/qdrant") and document["written"] == {
+        "mem0": 27,
+        "mem0_entities": 13,
+    }
+    assert key not in back.out + back.err

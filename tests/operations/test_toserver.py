@@ -6,19 +6,23 @@ import math
 import os
 import signal
 import socket
+import stat
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mem0audit.core.errors import Failed, Mem0auditError, Refused, ServerProblem
+from mem0audit.core.model import Install, Origin
 from mem0audit.core.server import Secret, ServerAddress, parse_address
 from mem0audit.core.toserver import ToServerDone
 from mem0audit.install.host import this_host
+from mem0audit.operations.tofolder import apply_to_folder, plan_to_folder
 from mem0audit.operations.toserver import apply_to_server, plan_to_server
 from mem0audit.stores import serverpoints
 from mem0audit.stores.mem0api import Mem0Worker, ServerAccess
@@ -45,6 +49,10 @@ def on_server(qdrant: QdrantServer, name: str) -> dict[str, tuple[Any, Any]]:
     return {str(p["id"]): (p.get("payload"), p["vector"]) for p in found}
 
 
+def dense_of(vector: Any) -> list[float]:
+    return vector[""] if isinstance(vector, dict) else vector  # type: ignore[no-any-return]
+
+
 def check_same(qdrant: QdrantServer, was: dict[str, dict[str, Any]]) -> None:
     """By another reader of the folder than ours, and another of the server."""
     for name, points in was.items():
@@ -52,9 +60,7 @@ def check_same(qdrant: QdrantServer, was: dict[str, dict[str, Any]]) -> None:
         assert there.keys() == points.keys()
         for one, (payload, vector) in points.items():
             assert there[one][0] == payload
-            dense = vector[""] if isinstance(vector, dict) else vector
-            got = there[one][1]
-            got = got[""] if isinstance(got, dict) else got
+            dense, got = dense_of(vector), dense_of(there[one][1])
             length = math.hypot(*dense)
             assert math.dist([x / length for x in dense], got) < 1e-6
 
@@ -303,3 +309,88 @@ def test_the_key_is_told_to_nobody(qdrant_with_keys: QdrantServer, tmp_path: Pat
     done = move(store, address, Secret(qdrant_with_keys.api_key or ""))
     assert sum(done.written.values()) == 19
     assert qdrant_with_keys.api_key not in repr(done)
+
+
+# --- from a server -----------------------------------------------------------------------------------------
+
+
+def on(qdrant: QdrantServer, store: Any) -> Install:
+    """The install with its vectors on the server."""
+    where = Origin(qdrant.url, "--qdrant-url")
+    return replace(installed(store), vectors=None, server_url=where, agent_python=sys.executable)
+
+
+def back(qdrant: QdrantServer, store: Any, to: Path) -> ToServerDone:
+    plan = plan_to_folder(on(qdrant, store), this_host(), str(to), ledger=False)
+    return apply_to_folder(plan, this_host())
+
+
+def test_from_a_server_to_a_folder_and_to_another_server(
+    qdrant: QdrantServer, start_qdrant: Callable[..., QdrantServer], durable: Path, tmp_path: Path
+) -> None:
+    from qdrant_client.http.models import SparseVector
+
+    store = copy_store("2.2.1-nlp", tmp_path)
+    raw = RawPoints(store.vectors)
+    keywords = SparseVector(indices=[9, 2, 5], values=[0.5, 1.25, 0.1])
+    raw.put(
+        7, {"data": "seven", "none": None, "deep": {"a": [1, 2.5, True]}}, {"": [0.3] * 8, "bm25": keywords}
+    )
+    move(store, parse_address(qdrant.url))
+    sparse = on_server(qdrant, "mem0")["7"][1]["bm25"]
+    assert dict(zip(sparse["indices"], sparse["values"], strict=True)) == {2: 1.25, 5: 0.1, 9: 0.5}
+    was = {name: on_server(qdrant, name) for name in ("mem0", "mem0_entities")}
+    to = durable / "srv/qdrant"
+    done = back(qdrant, store, to)
+    assert done.written == {"mem0": 20, "mem0_entities": 10}
+    assert sorted(path.name for path in to.parent.iterdir()) == ["qdrant"]
+    assert stat.S_IMODE(to.stat().st_mode) == 0o700
+    for name, points in scrolled(to, tmp_path / "scrolled").items():
+        assert points.keys() == was[name].keys()
+        for one, (payload, vector) in points.items():
+            assert payload == was[name][one][0]
+            dense = was[name][one][1]
+            assert math.dist(dense_of(vector), dense_of(dense)) < 1e-6
+    for place in (to, str(tmp_path / "2.2.1-nlp")):
+        with pytest.raises(Refused):
+            back(qdrant, store, Path(place))
+    assert {name: on_server(qdrant, name) for name in was} == was
+    # and to another server, from this one
+    other = start_qdrant()
+    install, address, host = on(qdrant, store), parse_address(other.url), this_host()
+    with pytest.raises(Refused, match="are there already"):
+        plan_to_server(install, host, parse_address(qdrant.url), ledger=False)
+    apply_to_server(plan_to_server(install, host, address, ledger=False), host, address)
+    for name, points in was.items():
+        there = on_server(other, name)
+        assert {i: p for i, (p, _) in there.items()} == {i: p for i, (p, _) in points.items()}
+
+
+def test_a_server_that_is_written_to_is_put_nowhere(
+    qdrant: QdrantServer, durable: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = copy_store("2.2.1", tmp_path)
+    move(store, parse_address(qdrant.url))
+    real = Mem0Worker.put_points
+
+    def put(self: Mem0Worker, *arguments: Any, **named: Any) -> None:
+        real(self, *arguments, **named)
+        point = {"id": 7, "vector": [0.1] * 8, "payload": {"data": "x"}}
+        qdrant.result("PUT", "/collections/mem0/points?wait=true", {"points": [point]})
+
+    to = durable / "qdrant"
+    with monkeypatch.context() as patch:
+        patch.setattr(Mem0Worker, "put_points", put)
+        with pytest.raises(Failed, match="was written to meanwhile; nothing was put in place"):
+            back(qdrant, store, to)
+    assert not list(durable.iterdir())
+
+    def dying() -> int:
+        Mem0Worker.put_points = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign,assignment]
+        back(qdrant, store, to)
+        return 0
+
+    assert in_child(dying) == -signal.SIGKILL
+    assert not to.exists()
+    assert back(qdrant, store, to).written == {"mem0": 20}
+    assert [path.name for path in durable.iterdir()] == ["qdrant"]
