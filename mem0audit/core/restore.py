@@ -11,11 +11,14 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from mem0audit.core.model import Agent, Install
 from mem0audit.core.snapshot import Manifest, NotAManifest, parse_manifest
 from mem0audit.core.versions import can_read, log_at_start, oldest_client_that_reads, wipes_folder_at_start
+
+if TYPE_CHECKING:
+    from mem0audit.core.serverrestore import ServerTarget
 
 FORMAT: Final = 1
 KIND: Final = "mem0audit-restore"
@@ -264,6 +267,8 @@ class RestorePlan:
     """Records of erasures that could not be read, where the user said to go on without."""
     lost: str | None = None
     """Why the snapshot cannot be read any more: then what was cut off is settled, and nothing begun."""
+    server: ServerTarget | None = None
+    """Where the points go onto a Qdrant server: then `targets` is the log's alone."""
 
 
 @dataclass(frozen=True)
@@ -283,6 +288,11 @@ class Restored:
     resumed: bool = False
     not_audited: str | None = None
     seconds: float = 0.0
+    collection: str | None = None
+    """On a server (`vectors` is its address) that of the memories; `kept` is then the snapshot of what was there
+    before, `between` what somebody wrote to the server while it was restored, a sentence each."""
+    kept: str | None = None
+    between: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -87,15 +87,20 @@ def plan_restore(
     """
     only_linux()
     try:
-        manifest = _verified(snapshot, progress)
+        manifest = verified(snapshot, progress)
     except (CouldNotRead, Refused) as problem:
         plan = None if install is None else _plan_to_settle(snapshot, install, host, ledger, problem)
         if plan is None:
             raise
         return plan
+    if manifest.server is not None:
+        raise Refused(
+            f"{snapshot} holds collections of a Qdrant server, not of an embedded folder",
+            "name the server that they go onto with --qdrant-url",
+        )
     not_read = check_erasures(manifest, snapshot, install, host, ledger, without_erasure_record)
     if to is not None:
-        _check_new(to, snapshot, manifest, host)
+        check_new(to, snapshot, manifest, host)
         warnings = _warnings(manifest, snapshot, None, None)
         if look_at(to, host).volatile:
             warnings += (f"{to} lies in memory: it is gone at the next reboot. The snapshot stays.",)
@@ -121,7 +126,7 @@ def plan_restore(
     )
 
 
-def _verified(snapshot: str, progress: Progress | None) -> Manifest:
+def verified(snapshot: str, progress: Progress | None) -> Manifest:
     """The manifest of a snapshot that holds what it says. Raises Refused, CouldNotRead."""
     verdict = verify(snapshot, "default", progress)
     if verdict.manifest is None or not verdict.good:
@@ -221,7 +226,7 @@ def _about_places(targets: Sequence[Target]) -> tuple[str, ...]:
     return tuple(said)
 
 
-def _check_new(to: str, snapshot: str, manifest: Manifest, host: Host) -> None:
+def check_new(to: str, snapshot: str, manifest: Manifest, host: Host) -> None:
     """Refuses a directory that a restore cannot begin in. Raises Refused."""
     try:
         real = Path(resolved(to, host))
@@ -356,7 +361,7 @@ def _in_place(plan: RestorePlan, host: Host, say: Progress, now: Callable[[], fl
     targets = targets_of(install, plan.snapshot, host)
     settled, finished = _settle_first(targets, host, say)
     if finished is not None and _is_this(finished, plan, targets):
-        finished = _put_to_the_chain(finished, plan, install, host, say)
+        finished = put_to_the_chain(finished, plan, install, host, say)
         return replace(finished, settled=settled, resumed=True, warnings=plan.warnings + finished.warnings)
     if plan.lost is not None:
         how = "the restore that was cut off is taken back, both stores are as they were before it"
@@ -475,12 +480,12 @@ def _exchange(
                     stack.close()
                     take_back(intent, error)
             done = finish(plan.manifest, intent, host)
-            return _put_to_the_chain(done, plan, install, host, say)
+            return put_to_the_chain(done, plan, install, host, say)
     except exchange.InUse as problem:
         in_use(problem, unseen)
 
 
-def _put_to_the_chain(
+def put_to_the_chain(
     done: Restored, plan: RestorePlan, install: Install, host: Host, say: Progress
 ) -> Restored:
     """Explains the restore to the chain of seals, where there is one: else the next audit would find both stores

@@ -58,19 +58,19 @@ def put_as(
     connection: Connection,
     manifest: Manifest,
     folder: Path,
+    copies: Sequence[CollectionCopy],
     named: Callable[[CollectionCopy], str],
     say: Progress,
     left: list[str],
 ) -> Iterator[None]:
     """Has a server make collections of a snapshot's files under names that it does not have; they are removed at the
     end, whatever comes. What cannot be removed is in `left` then. Raises ServerProblem, OSError."""
-    assert manifest.server is not None
     shas = {file.path: file.sha256 for file in manifest.files}
     made: list[str] = []
     whole = False
     try:
-        for number, one in enumerate(manifest.server.collections):
-            say("putting the collections onto the server", number, len(manifest.server.collections))
+        for number, one in enumerate(copies):
+            say("putting the collections onto the server", number, len(copies))
             made.append(named(one))  # before: the server goes on where we are cut off
             serversnapshots.put(connection, named(one), folder / one.path, shas[one.path])
         whole = True
@@ -128,12 +128,13 @@ def restored_on(
         with connection_to(server) as connection:
             taken = set(serversnapshots.names(connection)) & set(names.values())
             assert not taken
-            with put_as(connection, manifest, folder, lambda one: names[one.name], say, left):
-                for one in manifest.server.collections:
+            copies = manifest.server.collections
+            with put_as(connection, manifest, folder, copies, lambda one: names[one.name], say, left):
+                for one in copies:
                     say(f"reading {one.name} there", None, None)
                     compare_points(connection, one, names[one.name], problems)
                 say("auditing it there", None, None)
-                memories = next(one for one in manifest.server.collections if one.role == "memories")
+                memories = next(one for one in copies if one.role == "memories")
                 pair = replace(
                     server,
                     history=Origin(str(folder / core.HISTORY), "the snapshot"),

@@ -374,14 +374,7 @@ def test_a_server_that_dies_half_way(
     assert verify(take(install, folder).path).good
 
 
-STEPS = (
-    "server.taken",
-    "snapshot.download.piece",
-    "snapshot.download.fsync",
-    "snapshot.rebuild",
-    "snapshot.publish",
-    "snapshot.published",
-)
+STEPS = ("server.taken", "snapshot.download.piece", "snapshot.publish", "snapshot.published")
 
 
 @pytest.mark.parametrize("name", STEPS)
