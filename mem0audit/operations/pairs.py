@@ -29,11 +29,12 @@ def take_pair(
     *,
     progress: Progress | None = None,
     now: Callable[[], float] = time.time,
+    ledger: bool = True,
     until: float | None = None,
 ) -> Taken:
-    """Takes a snapshot of both stores into a folder; a short-lived one goes `until` then. Raises Refused, CouldNotRead,
-    Failed."""
+    """Takes a snapshot of both stores into a folder; a short-lived one goes `until` then. Without `ledger` that is
+    neither read nor written. Raises Refused, CouldNotRead, Failed."""
     plan = plan_pair(install, host, folder)
     if isinstance(plan, ServerPlan):
-        return create_of_server(plan, host, progress=progress, now=now, until=until)
-    return create(plan, host, progress=progress, now=now, until=until)
+        return create_of_server(plan, host, progress=progress, now=now, ledger=ledger, until=until)
+    return create(plan, host, progress=progress, now=now, ledger=ledger, until=until)

@@ -487,6 +487,8 @@ def _facts(dims: int | None, flaw: Any, names: tuple[str, ...] = ()) -> VectorFa
 
 def _numbers(vector: Any) -> list[float] | None:
     """A dense vector's numbers, None where it is something else."""
+    if type(vector) is list and set(map(type, vector)) == {float}:
+        return vector
     if isinstance(vector, _Array):
         vector = _plain_inert(vector)
     if not isinstance(vector, (list, tuple)):

@@ -311,7 +311,8 @@ def same_vector(one: Sequence[float] | None, other: Sequence[float] | None, *, c
         return False
     length, its = math.hypot(*one), math.hypot(*other)
     if cosine and length > 0 and its > 0:
-        return math.dist([x / length for x in one], [x / its for x in other]) <= SAME
+        unit = other if abs(its - 1.0) < 1e-6 else [x / its for x in other]  # as a server gives it
+        return math.dist([x / length for x in one], unit) <= SAME
     return math.dist(one, other) <= SAME * length
 
 

@@ -17,14 +17,16 @@ from mem0audit.install.config import Settings
 from mem0audit.install.host import this_host
 from mem0audit.operations import repair as operation
 from mem0audit.operations.mem0door import find_door
+from mem0audit.operations.putback import apply_put_back, plan_put_back
 from mem0audit.operations.recover import Wanted, apply_recover, plan_recover
 from mem0audit.operations.repair import apply_repair, plan_repair
 from mem0audit.operations.toserver import apply_to_server, plan_to_server
+from tests.builders import copy_incident
 from tests.operations.embedder import serving
 from tests.operations.test_mem0door import install_at
 from tests.operations.test_repair import ALL, Built, built
-from tests.operations.test_restore import undisturbed
-from tests.operations.test_toserver import on_server
+from tests.operations.test_restore import agent, undisturbed
+from tests.operations.test_toserver import move, on, on_server
 from tests.qdrant_server import QdrantServer
 
 __all__ = ["built"]
@@ -102,3 +104,16 @@ def test_a_lost_memory_comes_back(built: Built, qdrant: QdrantServer, tmp_path: 
         done = apply_recover(plan, find_door(install, this_host()), this_host(), own.config())
     ((_, new),) = done.added
     assert on_server(qdrant, "mem0")[new][0]["data"] == "SECRET lost"
+
+
+def test_a_stranded_log_is_put_back(qdrant: QdrantServer, tmp_path: Path) -> None:
+    store = copy_incident("stranded-history", tmp_path / "install")
+    move(store, parse_address(qdrant.url))
+    install, to = on(qdrant, store), str(tmp_path / "snapshots")
+    plan = plan_put_back(install, this_host(), to, ledger=False)
+    done = apply_put_back(plan, this_host())
+    assert done.rows_after - done.rows_before == plan.missing > 0
+    assert list(Path(done.snapshot).glob("server/*")) and not done.warnings
+    assert not plan_put_back(install, this_host(), to, ledger=False).tables
+    with agent(store), pytest.raises(Refused, match="is in use by"):
+        apply_put_back(plan, this_host())
