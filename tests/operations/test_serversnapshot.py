@@ -18,12 +18,16 @@ from typing import Any
 import pytest
 
 from mem0audit.core import snapshot as core
+from mem0audit.core.erasures import make_erasure
 from mem0audit.core.errors import CouldNotRead, Failed, Mem0auditError, Refused
 from mem0audit.core.model import Install
 from mem0audit.core.snapshot import NotAManifest, Taken, parse_manifest
 from mem0audit.install.host import Host, this_host
 from mem0audit.install.locate import Flags, locate
 from mem0audit.operations import audit, serversnapshot
+from mem0audit.operations.copyaudit import audit_snapshot, find_copy
+from mem0audit.operations.diff import diff, lent, of_live
+from mem0audit.operations.erasures import erased_in
 from mem0audit.operations.serversnapshot import create_of_server, plan_server_create
 from mem0audit.operations.verify import list_snapshots, verify
 from mem0audit.stores import files
@@ -415,6 +419,43 @@ def test_a_full_disk_publishes_nothing(kept: Kept, folder: Path, monkeypatch: py
     assert names(folder) == []
     assert kept.remote() == []
     assert verify(take(kept.install(), folder).path, "quick").good
+
+
+# --- Compared ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_came_and_went_since(kept: Kept, folder: Path) -> None:
+    """A snapshot against the live server and against another snapshot: read in scratch collections."""
+    path = take(kept.install(), folder).path
+    copy = find_copy(None, path, this_host())
+    install = kept.install()
+    with pytest.raises(Refused, match="which a server has to read"), lent(copy, None, None):
+        pass
+    with pytest.raises(Refused, match="which a server has to read"):
+        audit_snapshot(copy, this_host())
+    with lent(copy, install, None) as then:
+        nothing = diff(then, of_live(install, this_host()), this_host())
+        assert (nothing.totals["unchanged"], nothing.scopes) == (TEXTS - 1, ())
+        memory_id = "00000000-0000-4000-8000-000000000001"
+        body = {
+            "points": [{"id": memory_id, "vector": [1.0] * 8, "payload": {"data": "new", "user_id": "bob"}}]
+        }
+        points = f"/collections/{kept.collection}/points"
+        kept.server.result("PUT", f"{points}?wait=true", body)
+        try:
+            (of_bob,) = diff(then, of_live(install, this_host()), this_host(), texts=True).scopes
+        finally:
+            kept.server.result("POST", f"{points}/delete?wait=true", {"points": [memory_id]})
+    ((added,), changed, removed) = (of_bob.added, of_bob.changed, of_bob.removed)
+    assert (added.collection, added.memory_id, added.after) == (kept.collection, memory_id, "new")
+    assert (changed, removed) == ((), ())
+    assert not [name for name in kept.server.collections() if "scratch" in name]
+
+
+def test_one_from_before_an_erasure_counts_as_holding_it(kept: Kept, taken_once: Taken) -> None:
+    erasure = make_erasure(this_host().now, "0" * 32, ("carol", None, None))
+    assert erased_in(Path(taken_once.path), [erasure]) == 1
+    assert erased_in(Path(taken_once.path), []) == 0
 
 
 # --- The manifest -----------------------------------------------------------------------------------------------------
