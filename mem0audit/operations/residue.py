@@ -42,6 +42,7 @@ from mem0audit.operations.interrupted import interrupted
 from mem0audit.operations.known import known_snapshots
 from mem0audit.operations.leftmoves import left_moves
 from mem0audit.operations.look import ENTITIES_SUFFIX, Progress, no_collector, no_progress
+from mem0audit.operations.moved import places_before
 from mem0audit.operations.otherroots import as_the_agent_sees_it, where_it_lies
 from mem0audit.operations.schedule import policies
 from mem0audit.operations.serverresidue import kept_by_server
@@ -672,6 +673,14 @@ def _copies(
         _CopySeen("unfinished snapshot", path, (path,), None, None, "until the next snapshot create")
         for path in known.unfinished
     ]
+    for path in places_before(install, host) if ledger else ():
+        if "://" in path:
+            why = "the store was moved from there, and left there as it was: it is not searched"
+            not_searched.append(NotChecked(path, why))
+        elif rawfiles.exists(rawfiles.in_folder(path, "collection")):
+            memories, rows = _read_copy(path, None, who, texts, not_searched)
+            said = "until you remove it: the store was moved from there"
+            found.append(_CopySeen("left by a move", path, (path,), memories, rows, said))
     for kept in put_aside(install, host):
         path = kept.path
         discard = f"until mem0audit {'snapshot restore' if kept.work == 'restore' else 'relocate'} --discard-replaced"

@@ -19,6 +19,7 @@ from mem0audit.core import toserver as core
 from mem0audit.core.advice import dies_with_agent
 from mem0audit.core.errors import CouldNotRead, Failed, Refused, ServerProblem
 from mem0audit.core.model import CollectionInfo, Install, Origin, Place, PointId, StoreLayout
+from mem0audit.core.moved import Move
 from mem0audit.core.restore import NotAnIntent
 from mem0audit.core.server import Secret, ServerAddress
 from mem0audit.core.toserver import Begun, Carried, ToServerDone, ToServerPlan
@@ -32,6 +33,7 @@ from mem0audit.operations.carrying import FromFolder, FromServer, moving
 from mem0audit.operations.interrupted import interrupted, words
 from mem0audit.operations.leftmoves import refuse_left_moves
 from mem0audit.operations.look import Progress, chosen_collection, no_collector, no_progress
+from mem0audit.operations.moved import note_moves
 from mem0audit.operations.otherroots import as_the_agent_sees_it
 from mem0audit.operations.seal import explain
 from mem0audit.operations.stores import place_of
@@ -380,7 +382,10 @@ def _refuse_others(others: set[PointId], name: str, address: ServerAddress) -> N
 
 
 def told(plan: ToServerPlan, new: Install, host: Host, say: Progress) -> tuple[str, ...]:
-    """The ledger of the old place becomes that of the new one, and its chain of seals hears of the move."""
+    """The ledger of the old place becomes that of the new one, its chain of seals hears of the move, and the old place
+    is remembered: it keeps all that it had."""
+    if plan.ledger:
+        note_moves((Move("vectors", place_of(plan.install), plan.url, time.time()),), plan.install, host)
     why = ledgers.moved(plan.install, new, host, wanted=plan.ledger)
     if why is not None:
         return (f"The ledger does not know of this move ({why}).",)

@@ -265,6 +265,11 @@ class Worker:
                 del os.environ[name]
         os.environ["MEM0_DIR"] = request["mem0_dir"]
         os.environ["MEM0_TELEMETRY"] = "False"
+        if request.get("server") is not None:
+            # no proxy of the caller's environment: the key and the memories go to that server alone
+            host = urlsplit(request["server"]["url"]).hostname or ""
+            for name in ("NO_PROXY", "no_proxy"):
+                os.environ[name] = ",".join(filter(None, (os.environ.get(name), host)))
 
     def _connections(self) -> Dict[str, Any]:  # noqa: UP006 - Python 3.8
         """mem0's own connections to SQLite, by what they are of."""

@@ -33,7 +33,7 @@ CAROL = Scope("carol")
 def served(qdrant: QdrantServer, tmp_path: Path, key: str | None = None) -> tuple[StoreCopy, Install]:
     """The install of mem0 2.2.1 with entities, its vectors on the server."""
     store = copy_store("2.2.1-nlp", tmp_path, pre_delete_all=True)
-    move(store, parse_address(qdrant.url), None if key is None else Secret(key))
+    move(store, parse_address(qdrant.url), None if key is None else Secret(key), ledger=True)
     return store, install_of(store, qdrant, key)
 
 
@@ -88,6 +88,8 @@ def test_a_scope_goes_and_nothing_else(qdrant: QdrantServer, tmp_path: Path) -> 
     assert any(one.kind == "snapshot on the server" for one in found.copies)
     (files,) = [one for one in found.not_searched if one.what == f"the files of {qdrant.url}"]
     assert "deleted points among them" in files.why and "deleted_threshold" in files.why
+    (old,) = [one for one in found.copies if one.kind == "left by a move"]
+    assert (old.path, old.memories) == (str(store.vectors), len(carols)) and old.remains
     redacted = residue(
         install, this_host(), scope=CAROL, texts=["a text that is nowhere to be found, it is hoped"]
     )
@@ -128,13 +130,17 @@ def test_what_came_in_between_is_said_and_the_same_command_finishes(
     assert store.history.exists()
 
 
-def test_the_key_goes_to_the_worker_alone(qdrant_with_keys: QdrantServer, tmp_path: Path) -> None:
+def test_the_key_goes_to_the_worker_alone(
+    qdrant_with_keys: QdrantServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     key = qdrant_with_keys.api_key or ""
     store, install = served(qdrant_with_keys, tmp_path, key)
     for other in (None, "wrong"):
         with pytest.raises(CouldNotRead) as problem:
             delete(install_of(store, qdrant_with_keys, other))
         assert "key" in problem.value.message.lower() and "wrong" not in problem.value.message
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):  # of whoever runs the command: nothing goes there
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
     door = find_door(install, this_host())
     assert key not in repr(door)
     with open_door(door, this_host()) as memory:

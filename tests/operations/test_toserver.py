@@ -33,11 +33,13 @@ from tests.operations.test_snapshot import installed, scrolled, tree
 from tests.qdrant_server import QdrantServer
 
 
-def move(store: Any, address: ServerAddress, key: Secret | None = None) -> ToServerDone:
+def move(
+    store: Any, address: ServerAddress, key: Secret | None = None, *, ledger: bool = False
+) -> ToServerDone:
     install, host = installed(store), this_host()
 
     def work() -> ToServerDone:
-        plan = plan_to_server(install, host, address, key, ledger=False)
+        plan = plan_to_server(install, host, address, key, ledger=ledger)
         return apply_to_server(plan, host, address, key)
 
     return undisturbed(work)
