@@ -20,7 +20,7 @@ from mem0audit.core.schedule import SERVICE, TIMER, CannotSay, Schedule
 from mem0audit.install import units
 from mem0audit.install.host import Host, seen_through
 from mem0audit.install.units import Scope
-from mem0audit.operations.snapshot import plan_create
+from mem0audit.operations.pairs import plan_pair
 from mem0audit.stores import files
 
 
@@ -84,7 +84,7 @@ def plan_schedule(
     missing = [path for path, owner in owners.items() if owner is None]
     private = False
     try:
-        seen = plan_create(install, host, folder).install
+        seen = plan_pair(install, host, folder).install
         lies = [seen.history.value, *([seen.vectors.value] if seen.vectors is not None else [])]
         private = any(seen_through(path, host)[0] is not None for path in lies)
     except CouldNotRead:

@@ -421,7 +421,7 @@ def test_a_full_disk_publishes_nothing(kept: Kept, folder: Path, monkeypatch: py
     assert verify(take(kept.install(), folder).path, "quick").good
 
 
-# --- Compared ----------------------------------------------------------------------------------------------------------
+# --- Compared ---------------------------------------------------------------------------------------------------
 
 
 def test_what_came_and_went_since(kept: Kept, folder: Path) -> None:
