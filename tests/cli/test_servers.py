@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import re
 import sqlite3
@@ -14,7 +15,11 @@ from typing import Any
 
 import pytest
 
+from mem0audit.cli.options import Named
+from mem0audit.cli.schedule import _install_words
+from mem0audit.core.errors import UsageProblem
 from mem0audit.install.host import this_host
+from mem0audit.install.locate import Flags, locate
 from mem0audit.operations.audit import audit
 from tests.builders import MemoryBuilder, RawHistory, RawPoints, StoreCopy, copy_store
 from tests.cli.program import call as run
@@ -102,6 +107,42 @@ def test_a_look_at_a_server(store: StoreCopy, qdrant: QdrantServer, tmp_path: Pa
     some = next(iter(RawPoints(store.vectors).points()))
     shown = run(tmp_path, "show", some, *named)
     assert "collection mem0\n" in shown.out and "8 dimensions" in shown.out and "row 0" not in shown.out
+
+
+def test_what_is_held_of_somebody(store: StoreCopy, qdrant: QdrantServer, tmp_path: Path) -> None:
+    load(store.vectors, qdrant)
+    folder = ("--history", str(store.history), "--qdrant-path", str(store.vectors))
+
+    def lines(*named: str) -> list[dict[str, Any]]:
+        ran = run(tmp_path, "export", "--user", "alice", *named)
+        assert ran.code == 0, ran.err
+        told = [json.loads(line) for line in ran.out.splitlines()]
+        return sorted(told[1:], key=lambda line: json.dumps(line, sort_keys=True))
+
+    for named in (folder, flags(store, qdrant.url)):
+        run(tmp_path, "audit", *named)  # so that there is a ledger
+    assert lines(*flags(store, qdrant.url)) == lines(*folder)
+
+
+def test_a_job_at_night_needs_the_key(store: StoreCopy, tmp_path: Path) -> None:
+    config = tmp_path / "mem0.json"
+    values = {"url": "http://q:6333", "api_key": KEY}
+    config.write_text(json.dumps({"vector_store": {"provider": "qdrant", "config": values}}))
+    config.chmod(0o600)
+    host = dataclasses.replace(this_host(), environ={"THE_KEY": KEY}, cwd=str(tmp_path))
+
+    def words(named: Named, settings: str = "") -> tuple[str, ...]:
+        (tmp_path / "mem0audit.toml").write_text(settings)
+        given = {f.name: getattr(named, f.name) for f in dataclasses.fields(Flags)}
+        return _install_words(named, locate(Flags(**given), host), host)
+
+    log = ("--history", str(store.history))
+    by_config = words(Named(history=log[1], config="mem0.json"))
+    assert by_config == ("--config", str(config), *log) and KEY not in by_config
+    server = 'qdrant_url = "http://q:6333"\n'
+    assert words(Named(history=log[1]), server) == (*log, "--qdrant-url", "http://q:6333")
+    with pytest.raises(UsageProblem, match="a job that runs at night does not have"):
+        words(Named(history=log[1]), server + 'api_key_env = "THE_KEY"\n')
 
 
 def test_the_only_collection_is_taken_and_a_wrong_name_is_said(
