@@ -106,11 +106,11 @@ def _seen(move: Move, host: Host) -> Seen:
         there = holders([move.new], host)
         changed_at = _changed_at(host.at(_real(move.new, host)))
         return Seen(there.holders, (), "nothing", None, changed_at, there.complete)
-    if "://" in move.new:
+    if "://" in move.new:  # nor who began to
         there = holders([move.old], host)
         is_there = "something" if os.path.lexists(host.at(_real(move.old, host))) else "nothing"
         changed_at = _changed_at(host.at(move.old))
-        return Seen((), there.holders, is_there, changed_at, None, there.complete)  # type: ignore[arg-type]
+        return Seen((), there.holders, is_there, changed_at, None, complete=False)  # type: ignore[arg-type]
     new, old = holders([move.new], host), holders([move.old], host)
     if not os.path.lexists(host.at(_real(move.old, host))):
         is_there = "nothing"  # a link that leads to nothing is none of the agent's

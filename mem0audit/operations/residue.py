@@ -677,7 +677,7 @@ def _copies(
         if "://" in path:
             why = "the store was moved from there, and left there as it was: it is not searched"
             not_searched.append(NotChecked(path, why))
-        elif rawfiles.exists(rawfiles.in_folder(path, "collection")):
+        elif rawfiles.exists(rawfiles.in_folder(path, "collection")) and not _leads_here(path, install):
             memories, rows = _read_copy(path, None, who, texts, not_searched)
             said = "until you remove it: the store was moved from there"
             found.append(_CopySeen("left by a move", path, (path,), memories, rows, said))
@@ -701,6 +701,11 @@ def _copies(
         if rawfiles.exists(path):
             found.append(_CopySeen("export", path, (path,), None, None, "until you remove it"))
     return found, texts
+
+
+def _leads_here(path: str, install: Install) -> bool:
+    """Whether a link at an old place leads to where the store is now."""
+    return install.vectors is not None and Path(path).resolve() == Path(install.vectors.value).resolve()
 
 
 def _goes(one: SeenSnapshot, until: Mapping[str, str]) -> str:

@@ -197,6 +197,9 @@ def test_to_a_server_by_command(
         "--history",
         str(store.history),
     )
+    env = {"XDG_STATE_HOME": str(durable / "state"), "THE_KEY": key}
+    said = call(durable, "status", *served, env=env).out
+    assert "who uses a server cannot be seen" in " ".join(said.split()) and key not in said
     assert relocate(durable, *served, "--to", "srv/qdrant", "--with-history", THE_KEY=key).code == 2
     assert relocate(durable, *served, "--to", "qdrant", THE_KEY=key).code == 4  # not empty
     back = relocate(durable, *served, "--to", "srv/qdrant", "--yes", "--format", "json", THE_KEY=key)
