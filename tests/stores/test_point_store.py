@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -176,3 +177,75 @@ def test_more_than_a_page(doors: Doors, tmp_path: Path) -> None:
     assert dict(read.rows) == {i: str(i) for i in ids}
     if doors.server is not None:
         doors.server.result("POST", f"{path}/delete?wait=true", {"filter": {}})
+
+
+def test_a_server_that_limits_reads_is_waited_for(qdrant: QdrantServer) -> None:
+    strict = {"enabled": True, "read_rate_limit": 2, "max_query_limit": 2}
+    body = {"vectors": {}, "strict_mode_config": strict}
+    qdrant.result("PUT", "/collections/slow", body)
+    points = [{"id": i, "vector": {}, "payload": {"data": str(i)}} for i in range(9)]
+    qdrant.result("PUT", "/collections/slow/points?wait=true", {"points": points})
+    waited: list[float] = []
+
+    def pause(seconds: float) -> None:
+        waited.append(seconds)
+        if len(waited) == 2:
+            qdrant.result("PATCH", "/collections/slow", {"strict_mode_config": {"enabled": False}})
+
+    with Connection(parse_address(qdrant.url)) as connection:
+        store = ServerStore(connection, pause=pause)
+        (info,) = store.layout().collections
+        assert info.server is not None and info.server.strict["max_query_limit"] == 2
+        read = store.points(info, keep)
+        assert read.file.problem is None and list(read.rows) == list(range(9))
+        assert waited == [1.0, 2.0]
+        # but not for ever
+        qdrant.result("PATCH", "/collections/slow", {"strict_mode_config": strict})
+        waited[:] = [0.0] * 10
+        read = store.points(info, keep)
+    assert read.file.problem is not None and "Rate limit" in read.file.problem.detail
+    assert len(waited) == 16
+
+
+def test_a_server_that_goes_in_circles_is_not_read_for_ever() -> None:
+    """Pages that lead back to one before, and other answers that no Qdrant gives."""
+
+    class Circle:
+        address = parse_address("http://localhost")
+
+        def __init__(self, *pages: str) -> None:
+            self.pages = list(pages) * 5
+
+        def send(self, *_: object) -> None:
+            pass
+
+        def receive(self) -> bytes:
+            return self.pages.pop(0).encode()
+
+        def close(self) -> None:
+            pass
+
+    def page(points: str, after: str) -> str:
+        return f'{{"result":{{"points":[{points}],"next_page_offset":{after}}},"status":"ok","time":0.1}}'
+
+    info = CollectionInfo("c", "http://localhost/collections/c", None, listed=True, has_folder=True)
+    for pages in (
+        (page('{"id":1,"payload":{}}', "2"), page('{"id":2,"payload":{}}', "1"), page("", "2")),
+        (page("", "true"),),
+        (page("", '{"a":1}'),),
+        (page('{"id":[]}', "null"),),
+        (page('{"payload":{}}', "null"),),
+        (page('{"id":1,"payload":[1]}', "null"),),
+        (page("7", "null"),),
+        ('{"result":[]}',),
+        ('{"result":{"points":null}}',),
+    ):
+        read = ServerStore(Circle(*pages)).points(info, keep)  # type: ignore[arg-type]
+        assert (
+            read.file.problem is not None and "not as a Qdrant server writes it" in read.file.problem.detail
+        )
+    # text that looks like the end of a page is text
+    lure = '"next_page_offset":5},"status":"ok"}'
+    text = page(f'{{"id":1,"payload":{{"data":{json.dumps(lure)}}}}}', "null")
+    read = ServerStore(Circle(text)).points(info, keep)  # type: ignore[arg-type]
+    assert read.file.problem is None and dict(read.rows) == {1: (1, {"data": lure})}
