@@ -49,6 +49,11 @@ Progress = Callable[[str, int | None, int | None], None]
 """Called with (phase, done, total); done and total are None where they are not known."""
 
 
+NO_INSTANT = NotChecked(
+    "one instant", "a server is read in pages, and what is written meanwhile may be in them or not", gap=False
+)
+
+
 def no_progress(phase: str, done: int | None, total: int | None) -> None:
     """Says nothing."""
 
@@ -200,6 +205,8 @@ def look(
     if vectors is not None:
         install = replace(install, collection=vectors.collection)
         not_read = vectors.not_read
+        if install.vectors is None and vectors.layout.problem is None:
+            not_read += (NO_INSTANT,)
     progress("reading the log", None, None)
     path = install.history.value
     log = where_it_lies(

@@ -61,6 +61,7 @@ def test_a_sound_server_has_no_finding(store: Any, qdrant: QdrantServer) -> None
     assert found.counts["memories"] == report_of(store).counts["memories"]
     assert found.versions["qdrant"] == "1.16.3"
     assert {"Q951", "Q952", "Q954"} <= set(found.checked)
+    assert any(n.what == "one instant" for n in found.not_checked)
 
 
 def test_q951_the_collection_is_not_there(store: Any, qdrant: QdrantServer) -> None:
