@@ -105,6 +105,13 @@ def _sound(intent: ServerIntent) -> bool:
     return True
 
 
+def alike(one: Any, other: Any) -> bool:
+    """Whether two parameters of a collection say the same, as far as both say something: a newer server says more."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return all(alike(value, other[key]) for key, value in one.items() if key in other)
+    return type(one) is type(other) and bool(one == other)
+
+
 def cannot_take(snapshot: str, server: str) -> str | None:
     """Why a server of this version would not take a snapshot of that one; None where it may. Qdrant promises the same
     minor version, and one step up; it does not go down."""

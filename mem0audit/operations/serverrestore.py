@@ -196,7 +196,7 @@ def _check_alike(one: CollectionCopy, name: str, connection: Connection) -> None
     if found.busy is not None and "Dead" not in found.busy:
         raise Refused(f"{where}: {name}: {found.busy}", "try again when the cluster is done with it")
     for what in ("vectors", "sparse_vectors", "shard_number"):
-        if found.params.get(what) != one.params.get(what):
+        if not serverrestore.alike(found.params.get(what), one.params.get(what)):
             raise Refused(
                 f"{where}: {name} is made otherwise than the one of the snapshot ({what}): the server would not put it "
                 "over",

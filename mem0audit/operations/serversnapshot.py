@@ -16,7 +16,7 @@ import platform
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -24,7 +24,7 @@ from typing import Final
 from mem0audit import __version__
 from mem0audit.core import snapshot as core
 from mem0audit.core.errors import CouldNotRead, Failed, Mem0auditError, Refused, ServerProblem
-from mem0audit.core.model import Agent, Install, NotChecked, Report
+from mem0audit.core.model import Agent, Install, NotChecked, Report, SealOutcome
 from mem0audit.core.reading import ENTITIES_SUFFIX, TELEMETRY_COLLECTIONS
 from mem0audit.core.snapshot import (
     CollectionCopy,
@@ -44,19 +44,24 @@ from mem0audit.operations import ledger as ledgers
 from mem0audit.operations.audit import STORES_GROUPS, audit
 from mem0audit.operations.copied import counted
 from mem0audit.operations.erasures import erasures_on_record, keep_beside
-from mem0audit.operations.look import Progress, no_progress
+from mem0audit.operations.look import Progress, look, no_collector, no_progress
 from mem0audit.operations.otherroots import as_the_agent_sees_it, brought_here
 from mem0audit.operations.serververify import log_counts
-from mem0audit.operations.snapshot import SLACK_BYTES, checked_folder, published, write_manifest
+from mem0audit.operations.snapshot import (
+    SLACK_BYTES,
+    checked_folder,
+    kept_in_ledger,
+    published,
+    write_manifest,
+)
 from mem0audit.stores import files, pair, serversnapshots, snapshots
-from mem0audit.stores.ledger import CannotUse
 from mem0audit.stores.server import Connection, connection_to
 from mem0audit.stores.serversnapshots import Described, Remote
 
 ATTEMPTS: Final = 3
 STILL_S: Final = 0.1
 """So long the log must have been still before the server is asked for its snapshot."""
-STILL_WAIT_S: Final = 5.0
+STILL_WAIT_S: Final = 2.0
 REMOTE: Final = "remote.json"
 """In the hidden folder while it is at work: the snapshots that lie on the server for it."""
 
@@ -187,7 +192,8 @@ def create_of_server(
 
     The server's snapshot of each collection is downloaded with its checksum proven and removed on the server, also
     where the rest fails; the log is copied as for a folder; then both are published by one rename. Where there is a
-    `ledger` (False: it is neither read nor written) it remembers the folder. Raises Refused where another run works
+    `ledger` (False: it is neither read nor written) both stores are sealed as they are then, and the folder is
+    remembered. Raises Refused where another run works
     in the same folder, Failed where nothing was published.
     """
     say = progress or no_progress
@@ -208,12 +214,23 @@ def create_of_server(
         raise Failed(f"{plan.install.collection.value}: {problem}; nothing was taken{_and(notes)}") from None
     except ServerProblem as problem:
         raise Failed(f"{problem.message}; nothing was taken{_and(notes)}", problem.hint) from None
-    if ledger:
-        with ledgers.opened(install, host, make=True) as book:
-            if book is not None and not isinstance(book, NotChecked):
-                with suppress(CannotUse):
-                    book.note_folder(os.path.realpath(Path(taken.path).parent), taken.manifest.taken_at)
-    return replace(taken, notes=(*taken.notes, *notes))
+    taken = replace(taken, notes=(*taken.notes, *notes))
+    return _sealed(taken, install, host, say) if ledger else taken
+
+
+def _sealed(taken: Taken, install: Install, host: Host, say: Progress) -> Taken:
+    """Writes to the ledger where the snapshot lies, whose each memory is, and a seal of what both stores hold now."""
+    with ledgers.opened(install, host, make=True) as book:
+        assert book is not None
+        sealing = ledgers.sealing_of(book)
+        if isinstance(book, NotChecked) or isinstance(sealing, NotChecked):
+            missing = book if isinstance(book, NotChecked) else sealing
+            assert isinstance(missing, NotChecked)
+            return replace(taken, seal=SealOutcome(False, f"there is no ledger: {missing.why}"))
+        say("sealing", None, None)
+        with no_collector():
+            reading = look(install, host, say, sealing)
+        return replace(taken, seal=kept_in_ledger(book, sealing, taken, reading))
 
 
 def _and(notes: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ from mem0audit.core import snapshot as core
 from mem0audit.core.errors import Mem0auditError, ServerProblem
 from mem0audit.core.model import Install, NotChecked, Origin
 from mem0audit.core.reading import ENTITIES_SUFFIX
+from mem0audit.core.serverrestore import alike
 from mem0audit.core.snapshot import CollectionCopy, Manifest, SnapshotProblem
 from mem0audit.core.timeline import Timeline
 from mem0audit.install.host import Host
@@ -103,7 +104,7 @@ def compare_points(
         if read.count == one.points:
             detail = "holds other points than those that were read when it was taken"
         problems.append(SnapshotProblem(one.path, detail))
-    if found is None or found.params != one.params:
+    if found is None or not all(alike(value, found.params.get(key)) for key, value in one.params.items()):
         problems.append(SnapshotProblem(one.path, "makes a collection of other parameters"))
     elif found.payload_schema != one.payload_schema:
         problems.append(SnapshotProblem(one.path, "makes a collection with other payload indexes"))

@@ -262,10 +262,10 @@ def create(
             assert isinstance(missing, NotChecked)
             return replace(taken, seal=SealOutcome(False, f"there is no ledger: {missing.why}"))
         say("sealing", None, None)
-        return replace(taken, seal=_kept(book, sealing, taken, read[0]))
+        return replace(taken, seal=kept_in_ledger(book, sealing, taken, read[0]))
 
 
-def _kept(book: Ledger, sealing: Sealing, taken: Taken, reading: Reading) -> SealOutcome:
+def kept_in_ledger(book: Ledger, sealing: Sealing, taken: Taken, reading: Reading) -> SealOutcome:
     """Writes to the ledger what a snapshot learned: where it lies, whose each memory is, and a seal."""
     at = taken.manifest.taken_at
     try:

@@ -311,6 +311,16 @@ def test_versions(snapshot: str, server: str, refused: bool) -> None:
     assert not core.far_newer("1.16.3", "1.17.0")
 
 
+def test_a_newer_server_says_more_of_a_collection() -> None:
+    vectors = {"size": 4, "distance": "Cosine"}
+    assert core.alike(vectors, {**vectors, "datatype": None})
+    assert not core.alike(vectors, {**vectors, "size": 5})
+    assert not core.alike({"": vectors}, {"": {**vectors, "distance": "Dot"}})
+    assert not core.alike(None, {"bm25": {}})
+    assert not core.alike(1, 2)
+    assert not core.alike(1, True)
+
+
 # --- Somebody writes meanwhile -------------------------------------------------------------------------------------
 
 
