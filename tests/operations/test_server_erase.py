@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from mem0audit.core.server import Secret, parse_address
 from mem0audit.install.host import this_host
 from mem0audit.operations import erase
 from mem0audit.operations.erase import apply_erase, plan_erase
-from mem0audit.operations.mem0door import find_door, open_door
+from mem0audit.operations.mem0door import find_door
 from mem0audit.operations.residue import residue
 from mem0audit.stores.mem0api import Mem0Worker
 from tests.builders import StoreCopy, copy_store
@@ -58,19 +57,39 @@ def of_carol(points: dict[str, tuple[Any, Any]]) -> set[str]:
     return {i for i, (payload, _) in points.items() if payload.get("user_id") == "carol"}
 
 
-def test_a_scope_goes_and_nothing_else(qdrant: QdrantServer, tmp_path: Path) -> None:
-    store, install = served(qdrant, tmp_path)
+def test_a_scope_goes_and_nothing_else(
+    qdrant_with_keys: QdrantServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the agent running beside it; and the key goes to mem0's worker alone, on its standard input."""
+    qdrant, key = qdrant_with_keys, qdrant_with_keys.api_key or ""
+    store, install = served(qdrant, tmp_path, key)
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):  # of whoever runs the command: nothing goes there
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for other in (None, "wrong"):
+        with pytest.raises(CouldNotRead) as problem:
+            delete(install_of(store, qdrant, other))
+        assert "key" in problem.value.message.lower() and "wrong" not in problem.value.message
     qdrant.result("PUT", "/collections/others", {"vectors": {"size": 2, "distance": "Dot"}})
     body = {"points": [{"id": n, "vector": [1, 2], "payload": {"user_id": "carol"}} for n in range(3)]}
     qdrant.result("PUT", "/collections/others/points?wait=true", body)
     qdrant.result("POST", "/collections/mem0/snapshots")
     before, entities = on_server(qdrant, "mem0"), on_server(qdrant, "mem0_entities")
     carols = of_carol(before)
+    real, seen = erase._unlink, []
+
+    def unlink(memory: Any, *arguments: Any) -> None:
+        proc = Path(f"/proc/{memory._process.pid}")
+        seen.append((proc / "cmdline").read_bytes() + (proc / "environ").read_bytes())
+        real(memory, *arguments)
+
+    monkeypatch.setattr(erase, "_unlink", unlink)
     with agent(store):  # on a server it may go on
         plan = plan_erase(install, this_host(), scope=CAROL, only_this_store=True)
         assert any("cannot be seen from here" in one for one in plan.warnings)
         assert any("has the log open" in one for one in plan.warnings)
         done = apply_erase(plan, this_host(), search=True)
+    assert seen and key.encode() not in seen[0]
+    assert key not in repr(plan) + repr(done) + repr(find_door(install, this_host()))
     assert done.memories == len(carols) and done.not_logged == 0 and not done.overwritten
     after = on_server(qdrant, "mem0")
     assert after == {i: point for i, point in before.items() if i not in carols}
@@ -96,27 +115,18 @@ def test_a_scope_goes_and_nothing_else(qdrant: QdrantServer, tmp_path: Path) -> 
     assert redacted.incomplete
 
 
-def test_what_came_in_between_is_said_and_the_same_command_finishes(
+def test_cut_off_and_what_came_in_between(
     qdrant: QdrantServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, install = served(qdrant, tmp_path)
-    real = erase._unlink
-
-    def unlink(*arguments: Any) -> None:
-        real(*arguments)
-        point = {"id": 5, "vector": [0.1] * 8, "payload": {"data": "New", "user_id": "carol"}}
-        qdrant.result("PUT", "/collections/mem0/points?wait=true", {"points": [point]})
-
-    with monkeypatch.context() as patch:
-        patch.setattr(erase, "_unlink", unlink)
-        with pytest.raises(Failed, match="1 memory of it came after it was looked at"):
-            delete(install)
-    assert of_carol(on_server(qdrant, "mem0")) == {"5"}
-    # and where the server dies between
-    real_delete = Mem0Worker.delete
+    """The server dies at the second memory; then the same command finishes it, and an agent adds one meanwhile."""
+    _, install = served(qdrant, tmp_path)
+    carols = of_carol(on_server(qdrant, "mem0"))
+    real_delete, deleted = Mem0Worker.delete, []
 
     def dying(self: Mem0Worker, memory_id: str | int) -> bool:
-        qdrant.kill()
+        if deleted:
+            qdrant.kill()
+        deleted.append(memory_id)
         return real_delete(self, memory_id)
 
     with monkeypatch.context() as patch:
@@ -126,30 +136,17 @@ def test_what_came_in_between_is_said_and_the_same_command_finishes(
     with pytest.raises(CouldNotRead, match="connection refused"):
         delete(install)
     qdrant.start()
-    assert delete(install).resumed and not of_carol(on_server(qdrant, "mem0"))
-    assert store.history.exists()
+    assert of_carol(on_server(qdrant, "mem0")) == carols - {str(deleted[0])}
+    real = erase._unlink
 
+    def unlink(*arguments: Any) -> None:
+        real(*arguments)
+        point = {"id": 5, "vector": [0.1] * 8, "payload": {"data": "New", "user_id": "carol"}}
+        qdrant.result("PUT", "/collections/mem0/points?wait=true", {"points": [point]})
 
-def test_the_key_goes_to_the_worker_alone(
-    qdrant_with_keys: QdrantServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    key = qdrant_with_keys.api_key or ""
-    store, install = served(qdrant_with_keys, tmp_path, key)
-    for other in (None, "wrong"):
-        with pytest.raises(CouldNotRead) as problem:
-            delete(install_of(store, qdrant_with_keys, other))
-        assert "key" in problem.value.message.lower() and "wrong" not in problem.value.message
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):  # of whoever runs the command: nothing goes there
-        monkeypatch.setenv(name, "http://127.0.0.1:9")
-    door = find_door(install, this_host())
-    assert key not in repr(door)
-    with open_door(door, this_host()) as memory:
-        assert memory._process is not None
-        proc = Path(f"/proc/{memory._process.pid}")
-        assert key.encode() not in (proc / "cmdline").read_bytes() + (proc / "environ").read_bytes()
-        assert memory.get(next(iter(of_carol(on_server(qdrant_with_keys, "mem0"))))) is not None
-        assert os.getpid() != memory._process.pid
-    read_only = install_of(store, qdrant_with_keys, qdrant_with_keys.read_only_key)
-    with pytest.raises(Failed) as refused:
-        delete(read_only)
-    assert "403" in refused.value.message
+    monkeypatch.setattr(erase, "_unlink", unlink)
+    plan = plan_erase(install, this_host(), scope=CAROL, only_this_store=True)
+    assert plan.resumed is not None and len(plan.ids) == len(carols) - 1
+    with pytest.raises(Failed, match="1 memory of it came after it was looked at"):
+        apply_erase(plan, this_host())
+    assert of_carol(on_server(qdrant, "mem0")) == {"5"}

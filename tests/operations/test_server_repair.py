@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from mem0audit.core.errors import Failed, Refused
+from mem0audit.core.errors import Refused
 from mem0audit.core.model import Install
 from mem0audit.core.server import parse_address
 from mem0audit.install.config import Settings
@@ -69,21 +69,21 @@ def test_the_faults_of_a_folder_are_repaired(built: Built, qdrant: QdrantServer,
     assert not again.todo.steps
 
 
-def test_what_another_changed_meanwhile_is_said(
-    built: Built, qdrant: QdrantServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_what_another_changed_meanwhile_is_noticed(
+    built: Built, qdrant: QdrantServer, tmp_path: Path
 ) -> None:
     _, install = served(built, qdrant, tmp_path / "install")
-    plan = plan_repair(install, this_host(), ALL, folder=str(tmp_path / "snapshots"))
-    real = operation._Doing.do
-
-    def do(self: Any) -> None:
-        real(self)
-        point = {"id": 7, "vector": [0.1] * 8, "payload": {"data": "x", "user_id": "bob"}}
-        qdrant.result("PUT", "/collections/mem0/points?wait=true", {"points": [point]})
-
-    monkeypatch.setattr(operation._Doing, "do", do)
-    with pytest.raises(Failed, match="something else changed meanwhile: 1 points of mem0"):
-        apply_repair(plan, this_host())
+    todo = plan_repair(install, this_host(), ALL, folder=str(tmp_path / "snapshots")).todo
+    door = find_door(install, this_host())
+    before = operation._picture(door.store, door, None)
+    assert (
+        operation._other_changes(before, operation._picture(door.store, door, before), todo, Counter(), door)
+        is None
+    )
+    point = {"id": 7, "vector": [0.1] * 8, "payload": {"data": "x", "user_id": "bob"}}
+    qdrant.result("PUT", "/collections/mem0/points?wait=true", {"points": [point]})
+    after = operation._picture(door.store, door, before)
+    assert operation._other_changes(before, after, todo, Counter(), door) == "1 points of mem0"
 
 
 def test_no_snapshot_no_change(built: Built, qdrant: QdrantServer, tmp_path: Path) -> None:

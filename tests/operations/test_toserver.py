@@ -96,8 +96,7 @@ def test_it_is_as_mem0_would_make_it_and_mem0_works_on_it(qdrant: QdrantServer, 
         assert memory.search("Alice plays the oboe", {"user_id": "alice"})[0]["id"] == added
         memory.update(added, "Alice plays the flute")
         assert memory.delete(mine) and [row["event"] for row in memory.history(added)] == ["ADD", "UPDATE"]
-    qdrant.result("DELETE", "/collections/mem0")
-    with Mem0Worker(sys.executable, *arguments, server=server, embedder="offline"):
+        memory.reset()
         fresh = qdrant.result("GET", "/collections/mem0")
     for one in (made, entities):
         assert one["config"] == fresh["config"]
