@@ -20,6 +20,8 @@ def locate(
     *,
     history: str | None = None,
     qdrant_path: str | None = None,
+    qdrant_url: str | None = None,
+    api_key_env: str | None = None,
     collection: str | None = None,
     config: str | None = None,
     agent_python: str | None = None,
@@ -27,7 +29,8 @@ def locate(
     """The install that these paths mean, each value with what decided it; the rest as the command finds it:
     mem0audit.toml, MEM0_DIR, mem0's defaults.
 
-    `config` is a YAML, JSON or TOML file with the dict given to `Memory.from_config`, or `module:NAME`.
+    `config` is a YAML, JSON or TOML file with the dict given to `Memory.from_config`, or `module:NAME`; `api_key_env`
+    the name of the variable that holds the key of the server at `qdrant_url`.
     Nothing is opened. Raises `mem0audit.core.errors.UsageProblem` or `CouldNotRead` for a bad configuration.
     """
     from mem0audit.install.host import this_host
@@ -37,6 +40,8 @@ def locate(
     flags = Flags(
         history=history,
         qdrant_path=qdrant_path,
+        qdrant_url=qdrant_url,
+        api_key_env=api_key_env,
         collection=collection,
         config=config,
         agent_python=agent_python,
@@ -49,6 +54,8 @@ def audit(
     *,
     history: str | None = None,
     qdrant_path: str | None = None,
+    qdrant_url: str | None = None,
+    api_key_env: str | None = None,
     collection: str | None = None,
     config: str | None = None,
     agent_python: str | None = None,
@@ -74,6 +81,8 @@ def audit(
         install = locate(
             history=history,
             qdrant_path=qdrant_path,
+            qdrant_url=qdrant_url,
+            api_key_env=api_key_env,
             collection=collection,
             config=config,
             agent_python=agent_python,

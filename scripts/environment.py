@@ -188,6 +188,10 @@ def test(arguments: list[str]) -> int:
     """Linters, types, layers and tests; with arguments pytest alone. 0 when all is well."""
     python = str(made("test", "tests") / "bin/python")
     environ = {k: v for k, v in os.environ.items() if k not in {"PYTHONPATH", "PYTHONHOME"}}
+    # fetched before the first test that wants it; where it cannot be had, this says why, and those tests fail
+    subprocess.run(
+        [sys.executable, "-I", str(ROOT / "scripts/qdrant")], stdout=subprocess.DEVNULL, check=False
+    )
 
     def step(*command: str) -> int:
         print(f"\n== {' '.join(command)}", flush=True)

@@ -110,7 +110,8 @@ class MemoryBuilder:
     """A real install under `folder`, written by the installed mem0: `folder/qdrant` and `folder/mem0_dir`.
 
     A context manager; `close()` lets go of every file, so that the store can then be edited or moved.
-    `history` and `vectors` place the two stores elsewhere. Unless `synced`, SQLite does not wait for the disk:
+    `history` and `vectors` place the two stores elsewhere; with `server` (its url) the points go there.
+    Unless `synced`, SQLite does not wait for the disk:
     locks, journals and what a kill leaves are the same, and only a power cut would tell.
     """
 
@@ -124,7 +125,11 @@ class MemoryBuilder:
         vectors: Path | str | None = None,
         on_disk: bool | None = None,
         synced: bool = False,
+        server: str | None = None,
+        api_key: str | None = None,
     ) -> None:
+        self.server = server
+        self.api_key = api_key
         self.folder = Path(folder)
         self.dims = dims
         self.collection = collection
@@ -149,8 +154,13 @@ class MemoryBuilder:
         store: dict[str, Any] = {
             "collection_name": self.collection,
             "embedding_model_dims": self.dims,
-            "path": str(self.vectors),
         }
+        if self.server is None:
+            store["path"] = str(self.vectors)
+        else:
+            store["url"] = self.server
+            if self.api_key is not None:
+                store["api_key"] = self.api_key
         if self.on_disk is not None:
             store["on_disk"] = self.on_disk
         return {
@@ -174,9 +184,10 @@ class MemoryBuilder:
         self.memory.llm = ScriptedModel()
         if not self.synced:
             folder = self.memory.vector_store.client._client
+            local = [] if self.server is not None else folder.collections.values()
             for connection in (
                 self.memory.db.connection,
-                *(collection.storage.storage for collection in folder.collections.values()),
+                *(collection.storage.storage for collection in local),
             ):
                 connection.execute("PRAGMA synchronous = OFF")
 

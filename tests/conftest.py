@@ -17,6 +17,13 @@ import pytest
 
 from mem0audit.stores import files
 from tests.builders import MemoryBuilder
+from tests.qdrant_server import (  # noqa: F401 - fixtures
+    qdrant,
+    qdrant_keyed_process,
+    qdrant_process,
+    qdrant_with_keys,
+    start_qdrant,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -10,6 +10,7 @@ import typer
 from mem0audit.cli import exits
 from mem0audit.cli.options import (
     AgentPythonOption,
+    ApiKeyEnvOption,
     CollectionOption,
     ConfigOption,
     Format,
@@ -59,6 +60,7 @@ def _audit(
     history: HistoryOption = None,
     qdrant_path: QdrantPathOption = None,
     qdrant_url: QdrantUrlOption = None,
+    api_key_env: ApiKeyEnvOption = None,
     collection: CollectionOption = None,
     config: ConfigOption = None,
     agent_python: AgentPythonOption = None,
@@ -111,7 +113,7 @@ def _audit(
         raise UsageProblem("--accept: goes with --seal, and names a reason")
     if seal and no_ledger:
         raise UsageProblem("--seal and --no-ledger: a seal is kept in the ledger")
-    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python)
+    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env)
     wanted, unwanted = selectors(select, "--select"), selectors(ignore, "--ignore")
     check_output(output)
     if snapshot is None:
@@ -161,7 +163,12 @@ def _audit(
 
 def _only_halves(named: Named) -> None:
     """Of the flags that name an install, a copy takes those that name its halves."""
-    given = {"--qdrant-url": named.qdrant_url, "--config": named.config, "--agent-python": named.agent_python}
+    given = {
+        "--qdrant-url": named.qdrant_url,
+        "--api-key-env": named.api_key_env,
+        "--config": named.config,
+        "--agent-python": named.agent_python,
+    }
     for flag, value in given.items():
         if value is not None:
             raise UsageProblem(

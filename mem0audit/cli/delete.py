@@ -10,6 +10,7 @@ import typer
 from mem0audit.cli import exits
 from mem0audit.cli.options import (
     AgentPythonOption,
+    ApiKeyEnvOption,
     CollectionOption,
     ConfigOption,
     Format,
@@ -43,6 +44,7 @@ def _delete(
     history: HistoryOption = None,
     qdrant_path: QdrantPathOption = None,
     qdrant_url: QdrantUrlOption = None,
+    api_key_env: ApiKeyEnvOption = None,
     collection: CollectionOption = None,
     config: ConfigOption = None,
     agent_python: AgentPythonOption = None,
@@ -91,7 +93,7 @@ def _delete(
         raise UsageProblem("--memory: is no id")
     check_output(receipt, flag="--receipt")
     seconds = _length(snapshot_for)
-    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python)
+    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env)
     install, host = named.find()
     check_output(receipt, install, "--receipt")
     from mem0audit.install.config import load_settings

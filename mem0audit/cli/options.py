@@ -41,7 +41,11 @@ QdrantPathOption = Annotated[
     typer.Option("--qdrant-path", metavar="FOLDER", help="Its embedded Qdrant folder (has meta.json)."),
 ]
 QdrantUrlOption = Annotated[
-    str | None, typer.Option("--qdrant-url", metavar="URL", help="A Qdrant server. Not supported yet.")
+    str | None, typer.Option("--qdrant-url", metavar="URL", help="Or its Qdrant server.")
+]
+ApiKeyEnvOption = Annotated[
+    str | None,
+    typer.Option("--api-key-env", metavar="NAME", help="The variable that holds the server's API key."),
 ]
 CollectionOption = Annotated[
     str | None, typer.Option("--collection", metavar="NAME", help="The collection of the memories.")
@@ -80,6 +84,7 @@ class Named:
     collection: str | None = None
     config: str | None = None
     agent_python: str | None = None
+    api_key_env: str | None = None
 
     def words(self) -> tuple[str, ...]:
         """The same flags as words of a command line."""
@@ -90,6 +95,7 @@ class Named:
             ("--collection", self.collection),
             ("--config", self.config),
             ("--agent-python", self.agent_python),
+            ("--api-key-env", self.api_key_env),
         )
         return tuple(word for flag, value in pairs if value is not None for word in (flag, value))
 
@@ -98,11 +104,6 @@ class Named:
 
         Raises UsageProblem where they cannot be right.
         """
-        if self.qdrant_url is not None:
-            raise UsageProblem(
-                "--qdrant-url: this version reads embedded Qdrant folders only",
-                "audit the log alone by leaving it out, or a folder with --qdrant-path",
-            )
         for flag, value in (("--history", self.history), ("--qdrant-path", self.qdrant_path)):
             if value is not None and (not value or "\0" in value):
                 raise UsageProblem(f"{flag}: not a path")
@@ -117,6 +118,7 @@ class Named:
             collection=self.collection,
             config=self.config,
             agent_python=self.agent_python,
+            api_key_env=self.api_key_env,
         )
         return locate(flags, host), host
 

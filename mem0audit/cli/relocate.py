@@ -11,6 +11,7 @@ import typer
 from mem0audit.cli import exits
 from mem0audit.cli.options import (
     AgentPythonOption,
+    ApiKeyEnvOption,
     CollectionOption,
     ConfigOption,
     Format,
@@ -27,6 +28,7 @@ from mem0audit.core.errors import UsageProblem
 
 if TYPE_CHECKING:
     from mem0audit.core.agentconfig import AfterMove
+    from mem0audit.core.model import Install
     from mem0audit.core.relocate import Relocated, RelocatePlan
     from mem0audit.install.host import Host
 
@@ -40,6 +42,15 @@ def _relocate(
     to: Annotated[
         str | None,
         typer.Option("--to", metavar="DIR", help="The new vector folder, on a disk; new, or empty."),
+    ] = None,
+    to_url: Annotated[
+        str | None, typer.Option("--to-url", metavar="URL", help="Or a Qdrant server, for the vectors.")
+    ] = None,
+    to_api_key_env: Annotated[
+        str | None,
+        typer.Option(
+            "--to-api-key-env", metavar="NAME", help="The variable that holds that server's API key."
+        ),
     ] = None,
     with_history: Annotated[
         bool, typer.Option("--with-history", help="Move the log too: to history.db beside DIR.")
@@ -60,6 +71,7 @@ def _relocate(
     history: HistoryOption = None,
     qdrant_path: QdrantPathOption = None,
     qdrant_url: QdrantUrlOption = None,
+    api_key_env: ApiKeyEnvOption = None,
     collection: CollectionOption = None,
     config: ConfigOption = None,
     agent_python: AgentPythonOption = None,
@@ -75,14 +87,30 @@ def _relocate(
     While the agent runs, it takes a verified pair of both stores beside DIR, which survives whatever happens at the
     stop, and says how to stop the agent. Run again then (or with --wait) it moves what is there by then, proven row by
     row; the old folder stays under a dated name. Cut off at any moment, the same command finishes it or takes it back.
+    With --to-url the vectors go to a server, agent stopped: every point is read back there and compared, the folder
+    stays where it is, and cut off, the same command goes on. From a server (--qdrant-url) both ways lead back: --to DIR
+    to a folder, --to-url to another server.
     Exit: 0 moved, 2 usage, 3 a store is not there, 4 refused (also: the agent runs), 5 failed.
     """
-    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python)
+    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env)
     as_json = format_ is Format.JSON
     if discard_replaced:
-        if to is not None or with_history or wait or update_config or leave_link:
+        if to is not None or to_url is not None or with_history or wait or update_config or leave_link:
             raise UsageProblem("--discard-replaced takes no --to, and nothing that goes with it")
         return _discard(named, dry_run=dry_run, yes=yes, as_json=as_json)
+    if to_url is not None:
+        others = {
+            "--to": to, "--with-history": with_history, "--wait": wait, "--update-config": update_config,
+            "--leave-link": leave_link,
+        }  # fmt: skip
+        for flag, given in others.items():
+            if given:
+                raise UsageProblem(f"--to-url takes no {flag}")
+        return _to_server(
+            named, to_url, to_api_key_env, ledger=not no_ledger, dry_run=dry_run, yes=yes, as_json=as_json
+        )
+    if to_api_key_env is not None:
+        raise UsageProblem("--to-api-key-env goes with --to-url")
     if not to or "\0" in to:
         raise UsageProblem(
             "where to? --to DIR is missing" if to is None else "--to: not a path",
@@ -90,6 +118,14 @@ def _relocate(
         )
     install, host = named.find()
     target = os.path.normpath(os.path.join(host.cwd, to))  # noqa: PTH118
+    if install.vectors is None and install.server_url is not None:
+        for flag, given in (("--with-history", with_history), ("--wait", wait), ("--update-config", update_config),
+                            ("--leave-link", leave_link)):  # fmt: skip
+            if given:
+                raise UsageProblem(f"from a server, --to takes no {flag}")
+        return _to_folder(
+            install, host, target, named, ledger=not no_ledger, dry_run=dry_run, yes=yes, as_json=as_json
+        )
     from mem0audit.operations.aftermove import plan_after
     from mem0audit.operations.relocate import plan_relocate
     from mem0audit.report import relocate as report
@@ -134,6 +170,71 @@ def _go(
         write(report.relocated_text(done, plan, screen(words)))
         write(report.after_text(done, after, did, screen(words)))
     return exits.REFUSED if waiting else exits.FAILED if did.problems else exits.OK
+
+
+def _to_server(
+    named: Named, url: str, key_env: str | None, *, ledger: bool, dry_run: bool, yes: bool, as_json: bool
+) -> int:
+    from mem0audit.core.server import Secret, parse_address
+    from mem0audit.operations.toserver import apply_to_server, plan_to_server
+    from mem0audit.report import toserver as report
+
+    install, host = named.find()
+    key = None
+    if key_env is not None:
+        text = host.environ.get(key_env, "").strip()
+        if not text:
+            raise UsageProblem(f"--to-api-key-env: the variable {key_env} is not set, or empty")
+        key = Secret(text)
+    address = parse_address(url, with_key=key is not None)
+    key_from = f"${key_env}" if key_env is not None else None
+    with progress() as bar:
+        plan = plan_to_server(install, host, address, key, key_from=key_from, ledger=ledger, progress=bar)
+    where = screen(named.words())
+    more = ("--to-url", url, *(("--to-api-key-env", key_env) if key_env is not None else ()))
+    more += () if ledger else ("--no-ledger",)
+    if dry_run:
+        write(report.plan_json(plan) if as_json else report.plan_text(plan, where, more))
+        return exits.OK
+    if not yes:
+        for line in report.plan_text(plan, where).splitlines():
+            say(line)
+        confirm(f"Carry them to {plan.url}?")
+    with progress() as bar:
+        done = apply_to_server(plan, host, address, key, progress=bar)
+    write(report.done_json(done) if as_json else report.done_text(done, where))
+    return exits.OK
+
+
+def _to_folder(
+    install: Install,
+    host: Host,
+    to: str,
+    named: Named,
+    *,
+    ledger: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    from mem0audit.operations.tofolder import apply_to_folder, plan_to_folder
+    from mem0audit.report import toserver as report
+
+    with progress() as bar:
+        plan = plan_to_folder(install, host, to, ledger=ledger, progress=bar)
+    where = screen(named.words())
+    if dry_run:
+        more = ("--to", to, *(() if ledger else ("--no-ledger",)))
+        write(report.plan_json(plan) if as_json else report.plan_text(plan, where, more))
+        return exits.OK
+    if not yes:
+        for line in report.plan_text(plan, where).splitlines():
+            say(line)
+        confirm(f"Carry them to {plan.url}?")
+    with progress() as bar:
+        done = apply_to_folder(plan, host, progress=bar)
+    write(report.done_json(done) if as_json else report.done_text(done, where))
+    return exits.OK
 
 
 def _discard(named: Named, *, dry_run: bool, yes: bool, as_json: bool) -> int:

@@ -13,6 +13,7 @@ import typer
 from mem0audit.cli import exits
 from mem0audit.cli.options import (
     AgentPythonOption,
+    ApiKeyEnvOption,
     CollectionOption,
     ConfigOption,
     Format,
@@ -55,6 +56,7 @@ def _repair(
     history: HistoryOption = None,
     qdrant_path: QdrantPathOption = None,
     qdrant_url: QdrantUrlOption = None,
+    api_key_env: ApiKeyEnvOption = None,
     collection: CollectionOption = None,
     config: ConfigOption = None,
     agent_python: AgentPythonOption = None,
@@ -78,7 +80,7 @@ def _repair(
         raise UsageProblem(
             "--yes: name what is to be repaired", "a rule or an id; all that is found: mem0audit repair"
         )
-    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python)
+    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env)
     install, host = named.find()
     from mem0audit.operations.repair import apply_repair, plan_repair
     from mem0audit.report import repair as report

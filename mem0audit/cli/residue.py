@@ -10,6 +10,7 @@ import typer
 from mem0audit.cli import exits
 from mem0audit.cli.options import (
     AgentPythonOption,
+    ApiKeyEnvOption,
     CollectionOption,
     ConfigOption,
     Format,
@@ -56,6 +57,7 @@ def _residue(
     history: HistoryOption = None,
     qdrant_path: QdrantPathOption = None,
     qdrant_url: QdrantUrlOption = None,
+    api_key_env: ApiKeyEnvOption = None,
     collection: CollectionOption = None,
     config: ConfigOption = None,
     agent_python: AgentPythonOption = None,
@@ -76,7 +78,7 @@ def _residue(
     Exit: 0 nothing found, 1 something is still readable, 3 nothing found but not everything could be searched,
     4 refused (in use).
     """
-    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python)
+    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env)
     check_output(output)
     if clear_free_pages:
         if any((user, agent, run, memory)):
@@ -152,6 +154,7 @@ def _export(
     history: HistoryOption = None,
     qdrant_path: QdrantPathOption = None,
     qdrant_url: QdrantUrlOption = None,
+    api_key_env: ApiKeyEnvOption = None,
     collection: CollectionOption = None,
     config: ConfigOption = None,
     agent_python: AgentPythonOption = None,
@@ -167,7 +170,7 @@ def _export(
     """
     from mem0audit.core.scopes import scope_of
 
-    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python)
+    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env)
     check_output(output)
     scope = scope_of(user, agent, run)
     if scope is None:

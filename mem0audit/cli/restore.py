@@ -11,6 +11,7 @@ import typer
 from mem0audit.cli import exits
 from mem0audit.cli.options import (
     AgentPythonOption,
+    ApiKeyEnvOption,
     CollectionOption,
     ConfigOption,
     Format,
@@ -55,6 +56,7 @@ def _restore(
     history: HistoryOption = None,
     qdrant_path: QdrantPathOption = None,
     qdrant_url: QdrantUrlOption = None,
+    api_key_env: ApiKeyEnvOption = None,
     collection: CollectionOption = None,
     config: ConfigOption = None,
     agent_python: AgentPythonOption = None,
@@ -74,7 +76,8 @@ def _restore(
     """Puts a snapshot back: both stores, verified before and audited after, or neither.
 
     Into a new folder with --to; with --in-place over the install, which nobody may have open: what it replaces is
-    kept aside. Cut off at any moment, the same command finishes it or takes it back.
+    kept aside. On a Qdrant server the points go into new collections with --to, or over the old ones, of which a
+    snapshot is taken first. Cut off at any moment, the same command finishes it or takes it back.
     Exit: 0 done, 2 usage, 3 no such snapshot, 4 refused, 5 failed (the message says how it stands).
     """
     if sum((to is not None, in_place, discard_replaced)) != 1:
@@ -87,7 +90,7 @@ def _restore(
         )
     if discard_replaced and name is not None:
         raise UsageProblem("--discard-replaced takes no NAME")
-    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python)
+    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env)
     as_json = format_ is Format.JSON
     if discard_replaced:
         install, host = named.find()
@@ -98,17 +101,32 @@ def _restore(
             _snapshot(name, from_, host, install), None, install, host, named.words(),
             ledger=not no_ledger, without=without_erasure_record, dry_run=dry_run, yes=yes, as_json=as_json,
         )  # fmt: skip
-    others = Named(history, qdrant_path, qdrant_url, collection, config, None).words()
-    if others:
-        raise UsageProblem(f"{others[0]}: --to restores into a new folder, of no install", "leave it out")
     from mem0audit.install.host import this_host
+    from mem0audit.operations.serverrestore import server_url_of
 
     host = this_host()
     if not to or "\0" in to:
         raise UsageProblem("--to: not a path")
     target = os.path.normpath(os.path.join(host.cwd, to))  # noqa: PTH118
+    snapshot = _snapshot(name, from_, host, None)
+    url = server_url_of(snapshot)
+    onto: Install | None = None
+    if url is not None:
+        # the log into the folder, the points into new collections: of the server that they came from, or that is named
+        if history is not None or qdrant_path is not None:
+            raise UsageProblem(
+                "--history and --qdrant-path: --to restores the log into a new folder and the points into new "
+                "collections",
+                "leave them out; --collection names the new collection, --qdrant-url the server",
+            )
+        named = Named(None, None, qdrant_url or url, collection, config, agent_python, api_key_env)
+        onto, host = named.find()
+    elif named.words():
+        raise UsageProblem(
+            f"{named.words()[0]}: --to restores into a new folder, of no install", "leave it out"
+        )
     return _put_back(
-        _snapshot(name, from_, host, None), target, None, host, (),
+        snapshot, target, onto, host, () if onto is None else named.words(),
         ledger=not no_ledger, without=without_erasure_record, dry_run=dry_run, yes=True, as_json=as_json,
         agent_python=agent_python,
     )  # fmt: skip
@@ -160,13 +178,21 @@ def _put_back(
     agent_python: str | None = None,
 ) -> int:
     from mem0audit.operations.restore import apply_restore, plan_restore
+    from mem0audit.operations.serverrestore import apply_server_restore, plan_server_restore
     from mem0audit.report import restore as report
 
+    server = install if install is not None and install.vectors is None else None
     with progress() as tell:
-        plan = plan_restore(
-            snapshot, host, to=to, install=install,
-            ledger=ledger, without_erasure_record=without, agent_python=agent_python, progress=tell,
-        )  # fmt: skip
+        if server is not None:
+            plan = plan_server_restore(
+                snapshot, host, server, to=to,
+                ledger=ledger, without_erasure_record=without, progress=tell,
+            )  # fmt: skip
+        else:
+            plan = plan_restore(
+                snapshot, host, to=to, install=install,
+                ledger=ledger, without_erasure_record=without, agent_python=agent_python, progress=tell,
+            )  # fmt: skip
     if dry_run:
         write(
             report.restore_plan_json(plan)
@@ -179,7 +205,10 @@ def _put_back(
             say(line)
         _ask(report.restore_question(plan))
     with progress() as tell:
-        done = apply_restore(plan, host, progress=tell)
+        if server is not None:
+            done = apply_server_restore(plan, host, server, progress=tell)
+        else:
+            done = apply_restore(plan, host, progress=tell)
     write(report.restored_json(done, plan) if as_json else report.restored_text(done, plan, screen(words)))
     return exits.OK
 

@@ -251,6 +251,15 @@ def _install_words(named: Named, install: Install, host: Host) -> tuple[str, ...
         words += ["--history", install.history.value]
     if install.vectors is not None and (config is None or named.qdrant_path is not None):
         words += ["--qdrant-path", install.vectors.value]
+    if install.server_url is not None and config is None:
+        words += ["--qdrant-url", install.server_url.value]
+    if install.server_key_from is not None and (
+        config is None or install.server_key_from != install.config_file
+    ):
+        raise UsageProblem(
+            f"the server's key comes from {install.server_key_from}, which a job that runs at night does not have",
+            "put it into mem0's config, in a file with mode 0600, and name that with --config",
+        )
     from mem0audit.install.locate import DEFAULT
 
     if named.collection is not None or (config is None and install.collection.decided_by != DEFAULT):

@@ -11,6 +11,7 @@ import typer
 from mem0audit.cli import exits
 from mem0audit.cli.options import (
     AgentPythonOption,
+    ApiKeyEnvOption,
     CollectionOption,
     ConfigOption,
     Format,
@@ -27,6 +28,8 @@ from mem0audit.cli.progress import progress
 from mem0audit.core.errors import UsageProblem
 
 if TYPE_CHECKING:
+    from mem0audit.core.model import Install
+    from mem0audit.core.snapshot import Taken
     from mem0audit.install.host import Host
     from mem0audit.operations.verify import Depth
 
@@ -89,6 +92,7 @@ def _create(
     history: HistoryOption = None,
     qdrant_path: QdrantPathOption = None,
     qdrant_url: QdrantUrlOption = None,
+    api_key_env: ApiKeyEnvOption = None,
     collection: CollectionOption = None,
     config: ConfigOption = None,
     agent_python: AgentPythonOption = None,
@@ -105,27 +109,18 @@ def _create(
     Copied as of one instant, rebuilt without free pages, checked, and published by one rename.
     Exit: 0 taken, 2 usage, 3 a store is not there, 4 refused, 5 failed and nothing published.
     """
-    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python)
+    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env)
     check_output(output)
     install, host = named.find()
     folder = _folder(to, host)
     check_output(output, install)
-    from mem0audit.operations.snapshot import create, plan_create
-
-    plan = plan_create(install, host, folder)
     words = named.words()
-    if dry_run:
-        if format_ is Format.JSON:
-            from mem0audit.report.json import snapshot_plan_json
-
-            write(snapshot_plan_json(plan), output)
-        else:
-            from mem0audit.report.snapshots import plan_text
-
-            write(plan_text(plan, screen(words, to_file=output is not None)), output)
+    if install.vectors is None and install.server_url is not None:
+        taken = _of_server(install, host, folder, words, dry_run, not no_ledger, format_, output, quiet)
+    else:
+        taken = _of_folder(install, host, folder, words, dry_run, not no_ledger, format_, output, quiet)
+    if taken is None:
         return exits.OK
-    with progress(quiet=quiet) as tell:
-        taken = create(plan, host, progress=tell, ledger=not no_ledger)
     if not no_ledger:
         from mem0audit.cli.overdue import clear_overdue
         from mem0audit.install.config import load_settings
@@ -140,6 +135,64 @@ def _create(
 
         write(taken_text(taken, screen(words, to_file=output is not None)), output)
     return exits.OK
+
+
+def _of_folder(
+    install: Install,
+    host: Host,
+    folder: str,
+    words: tuple[str, ...],
+    dry_run: bool,
+    ledger: bool,
+    format_: Format,
+    output: str | None,
+    quiet: bool,
+) -> Taken | None:
+    """Takes a snapshot of an embedded store; None where only the plan was asked for."""
+    from mem0audit.operations.snapshot import create, plan_create
+
+    plan = plan_create(install, host, folder)
+    if not dry_run:
+        with progress(quiet=quiet) as tell:
+            return create(plan, host, progress=tell, ledger=ledger)
+    if format_ is Format.JSON:
+        from mem0audit.report.json import snapshot_plan_json
+
+        write(snapshot_plan_json(plan), output)
+    else:
+        from mem0audit.report.snapshots import plan_text
+
+        write(plan_text(plan, screen(words, to_file=output is not None)), output)
+    return None
+
+
+def _of_server(
+    install: Install,
+    host: Host,
+    folder: str,
+    words: tuple[str, ...],
+    dry_run: bool,
+    ledger: bool,
+    format_: Format,
+    output: str | None,
+    quiet: bool,
+) -> Taken | None:
+    """Takes a snapshot where the points lie on a server; None where only the plan was asked for."""
+    from mem0audit.operations.serversnapshot import create_of_server, plan_server_create
+
+    plan = plan_server_create(install, host, folder)
+    if not dry_run:
+        with progress(quiet=quiet) as tell:
+            return create_of_server(plan, host, progress=tell, ledger=ledger)
+    if format_ is Format.JSON:
+        from mem0audit.report.json import server_plan_json
+
+        write(server_plan_json(plan), output)
+    else:
+        from mem0audit.report.snapshots import server_plan_text
+
+        write(server_plan_text(plan, screen(words, to_file=output is not None)), output)
+    return None
 
 
 @app.command("list")
@@ -212,6 +265,11 @@ def _verify(
     ] = False,
     history: BackupHistoryOption = None,
     qdrant_path: BackupQdrantOption = None,
+    qdrant_url: Annotated[
+        str | None,
+        typer.Option("--qdrant-url", metavar="URL", help="For --deep: a Qdrant server to put them onto."),
+    ] = None,
+    api_key_env: ApiKeyEnvOption = None,
     format_: FormatOption = Format.TEXT,
     output: OutputOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing where all are good.")] = False,
@@ -219,8 +277,10 @@ def _verify(
     """Whether snapshots hold what their manifests say.
 
     Every byte, SQLite's integrity_check, and both stores as a pair. Nothing in one changes; the verdict is noted
-    beside the snapshots, for `list` and `expire` (a --quick look that finds nothing is not). DIR may also be a backup
-    made with cp, rsync or tar: is each file whole, how far are its halves apart, what would it bring back or lose?
+    beside the snapshots, for `list` and `expire` (a --quick look that finds nothing is not). The points of a Qdrant
+    server are proven by their checksum; --deep reads them, in scratch collections on the server of --qdrant-url.
+    DIR may also be a backup made with cp, rsync or tar: is each file whole, how far are its halves apart, what would
+    it bring back or lose?
     Exit: 0 good, 1 something is wrong (each file is named), 3 it is neither or could not be checked.
     """
     if quick and deep:
@@ -244,9 +304,14 @@ def _verify(
         raise UsageProblem("--history and --qdrant-path name the halves of a backup, and this is a snapshot")
     if new:
         paths = without_verdict(paths)
+    server = None
+    if qdrant_url is not None or api_key_env is not None:
+        if not deep or qdrant_url is None:
+            raise UsageProblem("--qdrant-url names a server for --deep, and --api-key-env its key")
+        server = Named(qdrant_url=qdrant_url, api_key_env=api_key_env).find()
     with progress(quiet=quiet) as tell:
         depth: Depth = "quick" if quick else "deep" if deep else "default"
-        recorded = [verify_and_record(path, depth, tell) for path in paths]
+        recorded = [verify_and_record(path, depth, tell, server=server) for path in paths]
     verdicts = [one.verdict for one in recorded]
     codes = [exits.FINDINGS for one in verdicts if one.problems]
     codes += [exits.NOT_READ for one in verdicts if one.not_checked]

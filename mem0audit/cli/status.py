@@ -7,6 +7,7 @@ import typer
 from mem0audit.cli import exits
 from mem0audit.cli.options import (
     AgentPythonOption,
+    ApiKeyEnvOption,
     CollectionOption,
     ConfigOption,
     Format,
@@ -30,6 +31,7 @@ def _status(
     history: HistoryOption = None,
     qdrant_path: QdrantPathOption = None,
     qdrant_url: QdrantUrlOption = None,
+    api_key_env: ApiKeyEnvOption = None,
     collection: CollectionOption = None,
     config: ConfigOption = None,
     agent_python: AgentPythonOption = None,
@@ -40,9 +42,10 @@ def _status(
     """Every place this install writes, and what it stands on.
 
     Where it is and what decided that, its size, who has it open, whose mem0 it is, and the other stores
-    on this machine. Opens no store. Exit: 0, or 3 where neither store is there or one cannot be looked at.
+    on this machine. Opens no store, and asks a server what it has. Exit: 0, or 3 where neither store is there or one
+    cannot be looked at.
     """
-    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python)
+    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env)
     check_output(output)
     install, host = named.find()
     check_output(output, install)
@@ -59,5 +62,5 @@ def _status(
 
         write(status_text(found, screen(named.words(), to_file=output is not None)), output)
     stores = [s.place for s in found.places if s.role in ("history", "vectors")]
-    missing = not any(place.exists for place in stores)
+    missing = found.server is None and not any(place.exists for place in stores)
     return exits.NOT_READ if missing or any(n.gap for n in found.not_checked) else exits.OK

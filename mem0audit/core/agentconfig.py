@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from mem0audit.core.errors import Refused
 from mem0audit.core.links import LinkPlan
+from mem0audit.core.server import ServerAddress
 from mem0audit.core.versions import changes_given_config, one_memory_a_folder, wipes_folder_at_start
 from mem0audit.core.words import shell_word
 
@@ -23,15 +24,17 @@ Form = Literal["python", "yaml", "json", "toml"]
 PATH = ("vector_store", "config", "path")
 ON_DISK = ("vector_store", "config", "on_disk")
 HISTORY = ("history_db_path",)
+KEY_HERE = "THE-API-KEY"
+"""Stands where the key of a server belongs, which is printed nowhere."""
 _STEP = "  "
 
 
 @dataclass(frozen=True)
 class Change:
-    """One value of the dict: where it is, and what it must be."""
+    """One value of the dict: where it is, and what it must be; None: it must not be there."""
 
     key: tuple[str, ...]
-    value: str | bool
+    value: str | bool | int | None
 
 
 def changes(
@@ -65,6 +68,45 @@ def changes(
     return tuple(found)
 
 
+def server_changes(
+    address: ServerAddress, with_key: bool, raw: Mapping[str, Any] | None, collection: str | None
+) -> tuple[Change, ...]:
+    """What must be said for vectors that now are on a server.
+
+    mem0 takes host and port, or a url with an api_key, and then opens no folder (mem0/vector_stores/qdrant.py). A url
+    without a key passes its own check only beside a `path`, which it does not use then.
+    """
+    inside = ("vector_store", "config")
+    found = (
+        [Change(("vector_store", "provider"), "qdrant")] if (raw or {}).get("vector_store") is None else []
+    )
+    if raw is None and collection not in (None, "mem0"):
+        found.append(Change((*inside, "collection_name"), str(collection)))
+    gone = ["on_disk"]
+    if with_key:
+        found += [Change((*inside, "url"), address.url), Change((*inside, "api_key"), KEY_HERE)]
+        gone += ["path", "host", "port"]
+    elif address.scheme == "http" and not address.prefix:
+        found += [Change((*inside, "host"), address.host), Change((*inside, "port"), address.port)]
+        gone += ["path", "url", "api_key", "https"]
+    else:
+        found.append(Change((*inside, "url"), address.url))
+        if not value_at(raw or {}, PATH):
+            found.append(Change(PATH, "unused"))
+        gone += ["host", "port", "api_key"]
+    there = value_at(raw or {}, inside)
+    found += [Change((*inside, name), None) for name in gone if isinstance(there, Mapping) and name in there]
+    return tuple(found)
+
+
+def no_server(raw: Mapping[str, Any] | None) -> tuple[Change, ...]:
+    """What must not be said any more for vectors that were on a server: mem0 would go on talking to that."""
+    inside = ("vector_store", "config")
+    there = value_at(raw or {}, inside)
+    names = ("host", "port", "url", "api_key", "https")
+    return tuple(Change((*inside, n), None) for n in names if isinstance(there, Mapping) and n in there)
+
+
 def refuse_wiping(mem0: str | None) -> None:
     """Raises Refused for a mem0 that deletes the vector store's folder at every start: no configuration keeps it."""
     if wipes_folder_at_start(mem0, True):
@@ -80,6 +122,8 @@ def differing(wanted: Sequence[Change], raw: Mapping[str, Any]) -> tuple[Change,
 
     def is_said(change: Change) -> bool:
         there = value_at(raw, change.key)
+        if change.value is None:
+            return not _is_dict(raw, change.key[:-1]) or change.key[-1] not in value_at(raw, change.key[:-1])
         return type(there) is type(change.value) and bool(there == change.value)
 
     return tuple(change for change in wanted if not is_said(change))
@@ -104,7 +148,10 @@ def with_changes(raw: Mapping[str, Any], wanted: Sequence[Change]) -> dict[str, 
             if not isinstance(inner.get(part), dict):
                 inner[part] = {}
             inner = inner[part]
-        inner[change.key[-1]] = change.value
+        if change.value is None:
+            inner.pop(change.key[-1], None)
+        else:
+            inner[change.key[-1]] = change.value
     return result
 
 
@@ -176,6 +223,24 @@ def notes(mem0: str | None, wanted: Sequence[Change]) -> tuple[str, ...]:
     return tuple(said)
 
 
+def server_notes(wanted: Sequence[Change], form: Form) -> tuple[str, ...]:
+    """What else must be known before these lines are used, a sentence each."""
+    said = []
+    gone = [".".join(change.key) for change in wanted if change.value is None]
+    if gone and form != "python":
+        said.append(f"Take out: {', '.join(gone)}.")
+    if any(change.value == KEY_HERE for change in wanted):
+        said.append(
+            "For THE-API-KEY put the key itself, in a file that only the agent's user can read, or have the program "
+            "take it from its environment."
+        )
+    if any(change == Change(PATH, "unused") for change in wanted):
+        said.append(
+            "path is there because mem0 takes a url without a key only beside one; it opens no folder."
+        )
+    return tuple(said)
+
+
 def _python(wanted: Sequence[Change], raw: Mapping[str, Any] | None, name: str) -> tuple[str, ...]:
     if raw is None:
         return (
@@ -186,7 +251,10 @@ def _python(wanted: Sequence[Change], raw: Mapping[str, Any] | None, name: str) 
         )
     made: dict[tuple[str, ...], dict[str, Any]] = {}
     said: dict[tuple[str, ...], Any] = {}
+    gone = [change.key for change in wanted if change.value is None]
     for change in wanted:
+        if change.value is None:
+            continue
         there = next((n for n in range(1, len(change.key)) if not _is_dict(raw, change.key[:n])), None)
         if there is None:
             said[change.key] = change.value
@@ -194,9 +262,11 @@ def _python(wanted: Sequence[Change], raw: Mapping[str, Any] | None, name: str) 
         tree = made.setdefault(change.key[:there], {})
         tree.update(with_changes(tree, [Change(change.key[there:], change.value)]))
         said[change.key[:there]] = tree
-    return tuple(
-        f"{name}{''.join(f'[{_quoted(k)}]' for k in key)} = {_literal(v)}" for key, v in said.items()
-    )
+
+    def at(key: Sequence[str]) -> str:
+        return name + "".join(f"[{_quoted(k)}]" for k in key)
+
+    return (*(f"{at(key)} = {_literal(v)}" for key, v in said.items()), *(f"del {at(key)}" for key in gone))
 
 
 def _is_dict(raw: Mapping[str, Any], key: Sequence[str]) -> bool:
@@ -235,10 +305,11 @@ def yaml_lines(tree: Mapping[str, Any], depth: int = 0, step: str = _STEP) -> li
     return out
 
 
-def yaml_scalar(value: str | bool) -> str:
-    """A text or boolean as YAML; quoted unless it is a plain absolute path or word that can mean nothing else."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
+def yaml_scalar(value: str | bool | int | None) -> str:
+    """A text, number or boolean as YAML; quoted unless it is a plain absolute path or word that can mean nothing
+    else."""
+    if not isinstance(value, str):
+        return json.dumps(value)
     plain = re.fullmatch(r"/[\w./@+-]*", value, re.ASCII) or value == "qdrant"
     return value if plain else _quoted(value)
 
@@ -254,10 +325,10 @@ def _toml(tree: Mapping[str, Any], table: str = "") -> list[str]:
     return out
 
 
-def toml_value(value: str | bool) -> str:
-    """A text or boolean as TOML."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
+def toml_value(value: str | bool | int | None) -> str:
+    """A text, number or boolean as TOML."""
+    if not isinstance(value, str):
+        return json.dumps(value)
     return _quoted(value)
 
 

@@ -221,7 +221,7 @@ def _yaml(text: str, raw: Mapping[str, Any], wanted: Sequence[Change]) -> list[_
     return edits
 
 
-def _like(old: str, value: str | bool, empty: bool) -> str:
+def _like(old: str, value: str | bool | int | None, empty: bool) -> str:
     """The new value with the quotes that the old one had."""
     new = yaml_scalar(value)
     if isinstance(value, str) and value.isprintable():

@@ -8,9 +8,11 @@ seconds since 1970, UTC. Sizes are bytes.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
+
+from mem0audit.core.server import Secret
 
 T = TypeVar("T")
 PointId = str | int
@@ -71,6 +73,10 @@ class Install:
     mem0_dir: Origin
     provider: str = "qdrant"
     server_url: Origin | None = None
+    """The server's address as `core.server.parse_address` makes it whole; no credentials are in it."""
+    server_key: Secret | None = None
+    server_key_from: str | None = None
+    """Where the key comes from ("$NAME", a file); None where there is none."""
     embedder_dims: int | None = None
     on_disk: bool | None = None
     agent_python: str | None = None
@@ -191,7 +197,8 @@ class FileState:
     """One SQLite file as it was found and opened.
 
     `journal_mode` is "rollback" or "wal", from bytes 18 and 19 of the header. `way` is how it was read:
-    "read-only", "readonly-shm", "immutable" or "scratch copy". `problem` is None when it was read whole.
+    "read-only", "readonly-shm", "immutable" or "scratch copy"; "scroll" where it is no file but a collection of a
+    server. `problem` is None when it was read whole.
     """
 
     path: str
@@ -274,11 +281,44 @@ class CollectionInfo:
     config_keys: tuple[str, ...] = ()
     legacy: bool = False
     closed: bool = False
+    server: ServerSide | None = None
+    """What a server says of it; None for a folder, and where it was not asked."""
+    foreign: bool = False
+    """A collection of a server that is none of the install's, nor mem0's own: it is named and left alone."""
+
+
+@dataclass(frozen=True)
+class ShardCopy:
+    """One copy of one shard as a server's node sees it: `state` is Qdrant's word ("Active", "Dead", …), `peer` the
+    node that has it, None for the node that was asked."""
+
+    shard: int
+    state: str
+    peer: str | None = None
+
+
+@dataclass(frozen=True)
+class ServerSide:
+    """What only a server has to say of a collection.
+
+    `status` is "green", "yellow" (being optimised), "grey" (waits for that) or "red"; `error` the optimiser's, None
+    where it has none. `points` is the server's own, approximate count; `indexed` the payload fields with an index;
+    `strict` the strict mode's limits where that is on. `copies` is empty where the key may not see them.
+    """
+
+    status: str
+    error: str | None = None
+    points: int | None = None
+    indexed: tuple[str, ...] = ()
+    replicas_wanted: int = 1
+    copies: tuple[ShardCopy, ...] = ()
+    strict: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class StoreLayout:
-    """The embedded folder: what `meta.json` says beside what lies on disk."""
+    """What a store holds: the embedded folder (what `meta.json` says beside what lies on disk), or a server, whose
+    `path` is its address and `version` its version."""
 
     path: str
     exists: bool
@@ -287,7 +327,10 @@ class StoreLayout:
     meta_problem: str | None = None
     """None when meta.json reads; else "missing", "not JSON: …", "permission denied" and the like."""
     problem: FileProblem | None = None
-    """The folder itself cannot be looked at."""
+    """The folder itself cannot be looked at, or the server does not answer as it should."""
+    version: str | None = None
+    read_only_key: bool = False
+    """The key is a token that says of itself that it may only read."""
 
 
 @dataclass(frozen=True)
@@ -301,15 +344,42 @@ class PointsRead(Generic[T]):
     unsafe: tuple[BadRow, ...] = ()
 
 
+@dataclass(frozen=True)
+class FoundPoint:
+    """One row of one point id. `winner` is the row Qdrant loads (the highest rowid that decodes).
+
+    `problem` says why a row does not decode; then payload is empty and the facts know nothing. A server has no rows:
+    there `rowid` is 0.
+    """
+
+    rowid: int
+    point_id: PointId
+    payload: Mapping[str, Any]
+    vector: VectorFacts
+    winner: bool
+    problem: str | None = None
+
+
 class PointStore(Protocol):
-    """A vector store to read: the embedded folder now, a server later."""
+    """A vector store to read: an embedded folder (`stores.embedded`) or a server (`stores.serverstore`)."""
 
     def layout(self) -> StoreLayout:
-        """What collections there are."""
+        """What collections there are; never raises."""
         ...
 
-    def points(self, collection: CollectionInfo, keep: KeepPoint[T]) -> PointsRead[T]:
-        """Every point of a collection, as of one instant, each through `keep`."""
+    def points(
+        self, collection: CollectionInfo, keep: KeepPoint[T], *, helped: bool = False
+    ) -> PointsRead[T]:
+        """Every point of a collection, each through `keep`: a folder's as of one instant, a server's not. With
+        `helped` several processes may do it. Never raises for what the store is: `file.problem` says it."""
+        ...
+
+    def find(self, collection: CollectionInfo, point_id: PointId) -> tuple[FoundPoint, ...]:
+        """What the collection has of one id, what Qdrant loads first. Raises CouldNotRead."""
+        ...
+
+    def holding(self, collection: CollectionInfo, ids: Collection[str]) -> frozenset[str]:
+        """Which of these ids the collection has."""
         ...
 
 

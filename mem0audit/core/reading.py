@@ -37,9 +37,12 @@ from mem0audit.core.restore import Interrupted
 from mem0audit.core.seal import NO_SEAL, LastSeal, SealCheck, SealedPoint, SealedRows, State, check
 from mem0audit.core.signs import MessageSecrets
 from mem0audit.core.timeline import Timeline
+from mem0audit.core.times import instant
 
 TELEMETRY_COLLECTIONS = frozenset({"mem0migrations", "mem0-migrations", "mem0_migrations"})
 """mem0's own collections (0.1.89, and 0.1.92 on), beside the memories where a client was passed."""
+
+ENTITIES_SUFFIX = "_entities"
 
 NOTED = NO_TEXT | NO_DATA | STALE_HASH | CAMEL | TELEMETRY | ODD_OWNER
 
@@ -67,9 +70,8 @@ class Memories:
 
     @cached_property
     def copies(self) -> Mapping[tuple[object, bytes], Sequence[tuple[str, Owner, int]]]:
-        """(id, owner, row) of the memories whose text stands several times, by user and digest of the text.
-
-        Without a user, by the whole owner.
+        """(id, owner, row) of the memories whose text stands several times, by user and digest of the text, in the
+        order they were written in. Without a user, by the whole owner.
         """
         texts = [p.text for p in self.read.rows.values() if not p.flags & NO_TEXT]
         repeated: set[bytes | None] = set()
@@ -80,6 +82,10 @@ class Memories:
             if point.text is not None and point.text in repeated and not point.flags & NO_TEXT:
                 user = point.owner[0] if point.owner[0] is not None else point.owner
                 groups[(repr(user), point.text)].append((memory_id, point.owner, point.rowid))
+        if self.info.server is not None:
+            # no rows there to be in order: by when they were last written
+            for members in groups.values():
+                members.sort(key=lambda member: _last_written(self.by_id[member[0]]))
         return groups
 
     def owned_by(self, owners: Collection[Owner]) -> Iterator[tuple[str, PointRecord]]:
@@ -254,8 +260,19 @@ class Reading:
 
     @property
     def vectors_path(self) -> str | None:
-        """The embedded folder."""
-        return None if self.install.vectors is None else self.install.vectors.value
+        """The embedded folder, or the server's address."""
+        store = self.install.vectors or self.install.server_url
+        return None if store is None else store.value
+
+    @property
+    def on_server(self) -> bool:
+        """The vector store is a Qdrant server, and no folder."""
+        return self.install.vectors is None and self.install.server_url is not None
+
+
+def _last_written(point: PointRecord) -> float:
+    at = instant(point.updated_at)
+    return at if at is not None else instant(point.created_at) or 0.0
 
 
 def _nothing_read(collections: Sequence[Memories | Entities]) -> bool:

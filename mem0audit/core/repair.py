@@ -10,7 +10,7 @@ from typing import Final, Literal
 from mem0audit.core import versions
 from mem0audit.core.catalogue import CATALOGUE
 from mem0audit.core.changes import Changed, Step, Steps, Undecided, with_links
-from mem0audit.core.model import Finding, Install, PointId
+from mem0audit.core.model import Finding, Install, PointId, VectorFacts
 from mem0audit.core.points import NO_TEXT, ODD_OWNER, STALE_HASH, PointRecord, shown_owner
 from mem0audit.core.reading import Entities, Memories, Reading
 from mem0audit.core.rules.content import Copy, same_text_and_owner
@@ -85,14 +85,16 @@ def repair_steps(
     mem0: str | None,
     payloads: Mapping[str, bytes],
     erased: Collection[str] = (),
+    vectors: Mapping[str, VectorFacts] | None = None,
 ) -> Steps:
     """What is to be done about these findings of a reading, as far as `wanted` asks for it.
 
     `mem0` is the version that will do it, None where that is not known yet. `payloads` are digests of the payloads of
     copies, without what each has of its own (`OF_ITS_OWN`); `erased` are ids of memories that an erasure is on record
-    of. What the stores cannot tell is left.
+    of. `vectors` are the facts of vectors that the reading did not look at (of a server's it reads none), by id. What
+    the stores cannot tell is left.
     """
-    making = _Making(reading, findings, wanted, mem0, payloads, frozenset(erased))
+    making = _Making(reading, findings, wanted, mem0, payloads, frozenset(erased), vectors or {})
     return making.made()
 
 
@@ -105,6 +107,7 @@ class _Making:
         mem0: str | None,
         payloads: Mapping[str, bytes],
         erased: frozenset[str],
+        vectors: Mapping[str, VectorFacts],
     ) -> None:
         self.reading = reading
         self.findings = findings
@@ -112,6 +115,7 @@ class _Making:
         self.mem0 = mem0
         self.payloads = payloads
         self.erased = erased
+        self.vectors = vectors
         self.home: Memories | None = reading.configured
         name = self.home.info.name if self.home is not None else None
         self.entities: Entities | None = next((e for e in reading.entities if e.of == name), None)
@@ -244,6 +248,7 @@ class _Making:
             if there is None or there[0] in self.steps:
                 continue
             point = there[1]
+            vector = self.vectors.get(str(there[0]), point.vector)
             if self.mem0 is not None and not versions.rewrites_whole(self.mem0):
                 self._leave(found, f"mem0 {self.mem0} loses metadata of your own in an update (before 2.0.7)")
             elif str(there[0]) in differing:
@@ -252,7 +257,7 @@ class _Making:
                 self._leave(found, "it was deleted and is back: that comes first (D301)")
             elif point.flags & (NO_TEXT | ODD_OWNER) or not point.flags & STALE_HASH:
                 self._leave(found, "it is not a memory as mem0 writes one")
-            elif point.vector.dims is None or set(point.vector.names) - {"bm25"}:
+            elif vector.dims is None or set(vector.names) - {"bm25"}:
                 self._leave(found, "it has vectors that mem0 would not write again")
             else:
                 self._add("D305", "rewrite", there, "text and vectors stay")

@@ -11,12 +11,15 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from mem0audit.core.erasures import Covering
 from mem0audit.core.model import Agent, Install, PointId
 from mem0audit.core.snapshot import Manifest, NotAManifest, parse_manifest
 from mem0audit.core.versions import can_read, log_at_start, oldest_client_that_reads, wipes_folder_at_start
+
+if TYPE_CHECKING:
+    from mem0audit.core.serverrestore import ServerTarget
 
 FORMAT: Final = 1
 KIND: Final = "mem0audit-restore"
@@ -327,6 +330,8 @@ class RestorePlan:
     """The agent's Python, where it was named and there is no install."""
     lost: str | None = None
     """Why the snapshot cannot be read any more: then what was cut off is settled, and nothing begun."""
+    server: ServerTarget | None = None
+    """Where the points go onto a Qdrant server: then `targets` is the log's alone."""
 
 
 @dataclass(frozen=True)
@@ -350,6 +355,11 @@ class Restored:
     erased: ToErase | None = None
     """What was erased in it before it was put in place."""
     seconds: float = 0.0
+    collection: str | None = None
+    """On a server (`vectors` is its address) that of the memories; `kept` is then the snapshot of what was there
+    before, `between` what somebody wrote to the server while it was restored, a sentence each."""
+    kept: str | None = None
+    between: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

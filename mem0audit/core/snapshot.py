@@ -8,6 +8,9 @@ A snapshot is one dated folder that holds both stores, taken as a pair:
       history.db
       qdrant/meta.json
       qdrant/collection/NAME/storage.sqlite
+
+Where the points lie on a Qdrant server, `server/NAME.snapshot` is the server's own snapshot of a collection (a tar that
+any Qdrant of a like version takes), in place of `qdrant/`.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 
 from mem0audit.core.model import HistoryRow, Install, NotChecked, Origin, Place, SealOutcome
 from mem0audit.core.points import EntityRecord, PointRecord
@@ -27,12 +30,16 @@ if TYPE_CHECKING:
     from mem0audit.core.marks import Checked, Kept
 
 FORMAT: Final = 1
+SERVER_FORMAT: Final = 2
+"""Of a snapshot whose points lie on a server: an older mem0audit says that it is of a newer one."""
 KIND: Final = "mem0audit-snapshot"
 MANIFEST: Final = "manifest.json"
 CHECKSUM: Final = "manifest.json.sha256"
 HISTORY: Final = "history.db"
 VECTORS: Final = "qdrant"
 META: Final = "qdrant/meta.json"
+SERVER: Final = "server"
+"""The folder of what a Qdrant server gave."""
 
 BY_PAGES_BYTES: Final = 2_000_000_000
 """As much of both stores is copied page by page: before the locks, and read whole again while the agent waits, which
@@ -64,6 +71,37 @@ class SnapshotFile:
     way: str
 
 
+CopyRole = Literal["memories", "entities", "telemetry"]
+
+
+@dataclass(frozen=True)
+class CollectionCopy:
+    """One collection of a server in a snapshot. `path` is its file, relative to the snapshot; `params` and
+    `payload_schema` are as the server says them of the collection (vectors, shards; field -> type of index).
+
+    `points` and `digest` are of all its points' ids and payloads, read while the server took its snapshot; None and ""
+    where the points changed meanwhile, so that what the file holds is not known from outside.
+    """
+
+    name: str
+    role: CopyRole
+    path: str
+    points: int | None
+    digest: str
+    params: Mapping[str, Any]
+    payload_schema: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class ServerCopy:
+    """What a snapshot holds of a Qdrant server: its address (no credentials are in it), version and collections, the
+    memories first."""
+
+    url: str
+    version: str
+    collections: tuple[CollectionCopy, ...]
+
+
 @dataclass(frozen=True)
 class Manifest:
     """What a snapshot holds. Times are text (UTC), sizes bytes, `longest_hold_s` seconds.
@@ -71,7 +109,8 @@ class Manifest:
     `counts` are memories, entities, changes and live (memories that exist by the log); None where the copy
     could not give the number. `findings` counts the D, H, E, I and C findings of the copy by code: the faults
     that the install itself had. `pair` is true where both stores were taken together. `until` is when a short-lived
-    one goes, None for every other.
+    one goes, None for every other. `server` is None where the points lay in a folder; where they lay on a server,
+    `vectors` is its address.
     """
 
     name: str
@@ -94,6 +133,7 @@ class Manifest:
     longest_hold_s: float
     pair: bool = True
     until: str | None = None
+    server: ServerCopy | None = None
 
     @property
     def short_lived_until(self) -> float | None:
@@ -121,9 +161,11 @@ def name_of(seconds: float) -> str:
 
 def manifest_text(manifest: Manifest) -> str:
     """The manifest file: JSON, ASCII, two spaces."""
-    body = {"kind": KIND, "format": FORMAT, **asdict(manifest)}
-    if manifest.until is None:  # as every manifest was before there were short-lived ones
-        del body["until"]
+    number = FORMAT if manifest.server is None else SERVER_FORMAT
+    body = {"kind": KIND, "format": number, **asdict(manifest)}
+    for key in ("until", "server"):  # as every manifest was before there were short-lived ones, and servers
+        if body[key] is None:
+            del body[key]
     return json.dumps(body, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
 
 
@@ -144,10 +186,14 @@ def parse_manifest(data: bytes) -> Manifest:
     if not isinstance(raw, dict) or raw.get("kind") != KIND:
         raise NotAManifest("is not a manifest of mem0audit's")
     number = raw.get("format")
-    if type(number) is int and number > FORMAT:
-        raise NotAManifest(f"has format {number}, of a newer mem0audit: this one reads format {FORMAT}")
-    if type(number) is not int or number != FORMAT:
+    if type(number) is int and number > SERVER_FORMAT:
+        raise NotAManifest(
+            f"has format {number}, of a newer mem0audit: this one reads formats {FORMAT} and {SERVER_FORMAT}"
+        )
+    if type(number) is not int or number not in (FORMAT, SERVER_FORMAT):
         raise NotAManifest("names no format that there was")
+    if (raw.get("server") is None) == (number == SERVER_FORMAT):
+        raise NotAManifest("has another format than what it holds")
     del raw["kind"], raw["format"]
     return _manifest(raw)
 
@@ -157,7 +203,7 @@ def _refuse(_constant: str) -> float:
 
 
 def _manifest(raw: dict[str, Any]) -> Manifest:
-    raw = {"until": None, **raw}
+    raw = {"until": None, "server": None, **raw}
     _keys(raw, [f.name for f in fields(Manifest)], "it")
     values = dict(raw)
     for key in ("history", "vectors", "collection", "mem0_dir"):
@@ -189,7 +235,43 @@ def _manifest(raw: dict[str, Any]) -> Manifest:
     if not isinstance(raw["files"], list):
         raise NotAManifest("lists no files")
     values["files"] = tuple(_file(file) for file in raw["files"])
+    if raw["server"] is not None:
+        values["server"] = _server(raw["server"], [file.path for file in values["files"]])
     return Manifest(**values)
+
+
+def _server(raw: Any, listed: Sequence[str]) -> ServerCopy:
+    if not isinstance(raw, dict):
+        raise NotAManifest("its server is of another type")
+    _keys(raw, [f.name for f in fields(ServerCopy)], "the server")
+    _types(raw, {"url": (str,), "version": (str,), "collections": (list,)})
+    found = []
+    for one in raw["collections"]:
+        if not isinstance(one, dict):
+            raise NotAManifest("lists a collection that is none")
+        _keys(one, [f.name for f in fields(CollectionCopy)], "a collection")
+        text = (str,)
+        _types(one, {"name": text, "role": text, "path": text, "points": (int, type(None)), "digest": text})
+        _mapping(one, "payload_schema", (str,))
+        if not isinstance(one["params"], dict) or one["role"] not in get_args(CopyRole):
+            raise NotAManifest("lists a collection of another kind")
+        if one["path"] not in listed or not safe_collection(one["name"]):
+            raise NotAManifest("lists a collection that has no file")
+        found.append(CollectionCopy(**cast("dict[str, Any]", one)))
+    if not found or len({one.name for one in found}) != len(found):
+        raise NotAManifest("lists no collection, or one twice")
+    return ServerCopy(raw["url"], raw["version"], tuple(found))
+
+
+def safe_collection(name: str) -> bool:
+    """Whether a collection's name can be that of a file in a snapshot: a server takes no slashes, and we no dots."""
+    short = 0 < len(name.encode("utf-8", "replace")) <= 200
+    return short and name.isprintable() and not name.startswith(".") and not set(name) & set("/\\")
+
+
+def server_path(name: str) -> str:
+    """Where the server's snapshot of a collection lies in ours."""
+    return f"{SERVER}/{name}.snapshot"
 
 
 def _keys(raw: Mapping[str, Any], wanted: Sequence[str], what: str) -> None:
@@ -296,6 +378,33 @@ class HistoryDigest:
         return self._sha.hexdigest()
 
 
+class PayloadDigest:
+    """The digest of a collection's points whatever their order and its name: each id with its whole payload. Vectors
+    are not in it: reading them takes ten times as long, and the server's own checksum covers them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._total = 0
+
+    def add(self, point_id: Any, payload: Any) -> None:
+        """One point."""
+        line = json.dumps([point_id, payload], sort_keys=True, separators=(",", ":"))
+        self._total += int.from_bytes(sha256(line.encode("ascii")).digest(), "big")
+        self.count += 1
+
+    def hexdigest(self) -> str:
+        """The digest of the points so far."""
+        return f"{self._total % (1 << 256):064x}"
+
+
+def server_digest(collections: Iterable[CollectionCopy]) -> str:
+    """The digest of all points of a server's snapshot; "" where one collection's is not known."""
+    known = sorted((one.name, one.digest) for one in collections)
+    if not all(digest for _, digest in known):
+        return ""
+    return sha256(canonical(known).encode("utf-8", "surrogatepass")).hexdigest()
+
+
 # --- What a command plans and says ----------------------------------------------------------------
 
 
@@ -316,6 +425,25 @@ class SnapshotPlan:
     place: Place
     running: bool
     """A process has the install open, or that cannot be seen."""
+
+
+@dataclass(frozen=True)
+class ServerPlan:
+    """What `snapshot create` would do where the points lie on a Qdrant server of `version`. `collections` are (role,
+    name, points now, path in the snapshot), the memories first: what the server's snapshots of them weigh is known
+    only when it has made them. `needed_bytes` is what the log alone takes; the rest as in SnapshotPlan."""
+
+    install: Install
+    folder: str
+    name: str
+    version: str
+    collections: tuple[tuple[CopyRole, str, int, str], ...]
+    history_bytes: int
+    needed_bytes: int
+    free_bytes: int | None
+    hold_s: float
+    place: Place
+    running: bool
 
 
 @dataclass(frozen=True)

@@ -171,6 +171,10 @@ def _command(candidate: Candidate, others: tuple[Candidate, ...], install: Insta
     for kind, flag in (("history", "--history"), ("vectors", "--qdrant-path")):
         if kind in pair:
             words += [flag, pair[kind]]
+    if "vectors" not in pair and install.server_url is not None:
+        words += ["--qdrant-url", install.server_url.value]
+        if install.server_key_from is not None and install.server_key_from.startswith("$"):
+            words += ["--api-key-env", install.server_key_from[1:]]
     if not all(_readable(path, host) for path in pair.values()):
         words.insert(0, "sudo")
     return shell_words(words)

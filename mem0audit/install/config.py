@@ -16,11 +16,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mem0audit.core.errors import CouldNotRead, UsageProblem
 from mem0audit.core.retention import length
+from mem0audit.core.server import Secret, parse_address
 from mem0audit.install.host import Host, this_host
 
 if sys.version_info >= (3, 11):
@@ -107,8 +108,9 @@ class Mem0Config:
     """The dict given to `Memory.from_config`, and what mem0 makes of it.
 
     `history`, `path` and `collection` are None where the dict does not say them (mem0's default then
-    applies). `url` is the server's address where mem0 would talk to one, else None. Values are as
-    written: mem0 expands neither `~` nor `$VARIABLES` in them.
+    applies). `url` is the server's address where mem0 would talk to one, else None; `key` the API key for it, and
+    `key_open` says why others can read it in its file, None where they cannot. Values are as written: mem0 expands
+    neither `~` nor `$VARIABLES` in them.
     """
 
     source: str
@@ -121,6 +123,8 @@ class Mem0Config:
     collection: str | None = None
     dims: int | None = None
     on_disk: bool | None = None
+    key: Secret | None = None
+    key_open: str | None = None
 
 
 @dataclass(frozen=True)
@@ -131,6 +135,7 @@ class Settings:
     history: str | None = None
     qdrant_path: str | None = None
     qdrant_url: str | None = None
+    api_key_env: str | None = None
     collection: str | None = None
     config: str | None = None
     agent_python: str | None = None
@@ -164,7 +169,17 @@ def load_mem0_config(path: str, python: str | None = None, cwd: str | None = Non
     """
     if not os.path.exists(path) and re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", path):
         return mem0_config_from(_imported(path, python or sys.executable, cwd), path)
-    return mem0_config_from(_read_mapping(path), path)
+    config = mem0_config_from(_read_mapping(path), path)
+    return config if config.key is None else replace(config, key_open=_open_to_others(path))
+
+
+def _open_to_others(path: str) -> str | None:
+    """Why others can read a file, by its mode; None where they cannot."""
+    try:
+        mode = stat.S_IMODE(os.stat(path).st_mode)
+    except OSError:
+        return None  # it was read, and has gone since
+    return f"mode {mode:04o}" if mode & (stat.S_IRGRP | stat.S_IROTH) else None
 
 
 def mem0_config_from(raw: Mapping[str, Any], source: str) -> Mem0Config:
@@ -195,6 +210,9 @@ def mem0_config_from(raw: Mapping[str, Any], source: str) -> Mem0Config:
             "name its folder or server with --qdrant-path or --qdrant-url",
         )
     path = _text(values, "path", source, "vector_store.config.path")
+    key = values.get("api_key")
+    if key is not None and not isinstance(key, str):
+        raise UsageProblem(f"{source}: vector_store.config.api_key is not a text")
     url = _server_url(values, source)
     if "path" in values and not path and url is None:
         raise UsageProblem(
@@ -213,22 +231,34 @@ def mem0_config_from(raw: Mapping[str, Any], source: str) -> Mem0Config:
         collection=collection,
         dims=dims,
         on_disk=on_disk if isinstance(on_disk, bool) else None,
+        key=Secret(key) if key and url is not None else None,
     )
 
 
 def _server_url(values: Mapping[str, Any], source: str) -> str | None:
+    """The address mem0 would talk to, with its port (mem0/vector_stores/qdrant.py, qdrant_client/qdrant_remote.py);
+    None where it would open a folder."""
     url = _text(values, "url", source, "vector_store.config.url")
     host = _text(values, "host", source, "vector_store.config.host")
-    port = values.get("port")
-    if url:
-        return url
-    if not (host and port) and not values.get("api_key") and values.get("https") is None:
-        return None
-    # As QdrantClient: an api key without `https` means https, no host means localhost, no port 6333.
-    secure = values.get("https")
-    secure = bool(values.get("api_key")) if secure is None else bool(secure)
-    name, number = (host, port) if host and port else ("localhost", 6333)
-    return f"{'https' if secure else 'http'}://{name}:{number}"
+    port, with_key = values.get("port"), bool(values.get("api_key"))
+    secure = None if values.get("https") is None else bool(values["https"])
+    if url and host and port:
+        raise UsageProblem(f"{source}: vector_store.config has url and host: qdrant-client takes one of them")
+    if not url:
+        if host and "://" in host:
+            raise UsageProblem(
+                f"{source}: vector_store.config.host holds a scheme, which qdrant-client refuses",
+                "give it as vector_store.config.url",
+            )
+        if not (host and port) and not with_key and secure is None:
+            return None
+        # no host means localhost, and no port 6333
+        bare = f"[{host}]" if host and host.count(":") > 1 and not host.startswith("[") else host
+        url = f"{bare}:{port}" if host and port else "localhost"
+    try:
+        return parse_address(url, https=secure, with_key=with_key).url
+    except UsageProblem as problem:
+        raise UsageProblem(f"{source}: vector_store.config: {problem.message}", problem.hint) from None
 
 
 def shown(config: Mem0Config) -> dict[str, Any]:
@@ -293,6 +323,9 @@ EXAMPLE = """\
 # Or the address of a Qdrant server, instead of qdrant_path.
 #qdrant_url = "http://localhost:6333"
 
+# The variable that holds the server's API key; the key itself does not belong in here.
+#api_key_env = "QDRANT_API_KEY"
+
 # The collection. Default: mem0's own, "mem0"
 #collection = "mem0"
 
@@ -321,6 +354,7 @@ _TEXT_KEYS = (
     "history",
     "qdrant_path",
     "qdrant_url",
+    "api_key_env",
     "collection",
     "config",
     "agent_python",
@@ -660,11 +694,6 @@ def _is_writable(text: str) -> bool:
         return b"\0" not in os.fsencode(text)
     except UnicodeEncodeError:
         return False
-
-
-def without_credentials(url: str) -> str:
-    """An address for printing: user and password, keys and tokens masked."""
-    return str(_masked(url))
 
 
 def _number(raw: Mapping[str, Any], key: str, source: str, name: str) -> int | None:

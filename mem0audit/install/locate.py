@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from mem0audit.core.errors import UsageProblem
 from mem0audit.core.model import Install, Origin
+from mem0audit.core.server import Secret, parse_address
+from mem0audit.core.words import shell_word
 from mem0audit.install.config import (
     DEFAULT_COLLECTION,
     DEFAULT_PATH,
@@ -17,7 +19,6 @@ from mem0audit.install.config import (
     Settings,
     load_mem0_config,
     load_settings,
-    without_credentials,
 )
 from mem0audit.install.host import Host
 
@@ -35,6 +36,7 @@ class Flags:
     collection: str | None = None
     config: str | None = None
     agent_python: str | None = None
+    api_key_env: str | None = None
 
 
 def locate(flags: Flags, host: Host) -> Install:
@@ -56,6 +58,7 @@ def locate(flags: Flags, host: Host) -> Install:
     configs = [(config, config.source) for config in (given, settled) if config is not None]
     mem0_dir = _mem0_dir(host)
     provider, vectors, server, says = _vectors(flags, given, settings, settled, host)
+    key, key_from = _key(flags, settings, server, says, host)
     return Install(
         history=_history(flags, given, settings, settled, mem0_dir, host),
         vectors=vectors,
@@ -63,6 +66,8 @@ def locate(flags: Flags, host: Host) -> Install:
         mem0_dir=mem0_dir,
         provider=provider,
         server_url=server,
+        server_key=key,
+        server_key_from=key_from,
         embedder_dims=next((config.dims for config, _ in configs if config.dims is not None), None),
         on_disk=says.on_disk if says is not None else None,
         agent_python=agent_python,
@@ -106,13 +111,13 @@ def _vectors(
     if flags.qdrant_path is not None:
         return "qdrant", Origin(_typed(flags.qdrant_path, host) or "", "--qdrant-path"), None, spoken
     if flags.qdrant_url is not None:
-        return "qdrant", None, Origin(without_credentials(flags.qdrant_url), "--qdrant-url"), spoken
+        return "qdrant", None, _server(flags.qdrant_url, "--qdrant-url", flags, settings), spoken
     if given is not None and given.says_vectors:
         return _from_config(given, host)
     if settings.qdrant_path is not None:
         return "qdrant", Origin(settings.qdrant_path, _name(settings)), None, spoken
     if settings.qdrant_url is not None:
-        return "qdrant", None, Origin(without_credentials(settings.qdrant_url), _name(settings)), spoken
+        return "qdrant", None, _server(settings.qdrant_url, _name(settings), flags, settings), spoken
     if settled is not None and settled.says_vectors:
         return _from_config(settled, host)
     return "qdrant", Origin(DEFAULT_PATH, DEFAULT), None, spoken
@@ -124,8 +129,53 @@ def _from_config(
     if config.provider != "qdrant":
         return config.provider, None, None, config
     if config.url is not None:
-        return "qdrant", None, Origin(without_credentials(config.url), config.source), config
+        return "qdrant", None, Origin(config.url, config.source), config
     return "qdrant", Origin(_absolute(config.path or DEFAULT_PATH, host), config.source), None, config
+
+
+def _server(url: str, said_by: str, flags: Flags, settings: Settings) -> Origin:
+    with_key = bool(flags.api_key_env or settings.api_key_env)
+    try:
+        return Origin(parse_address(url, with_key=with_key).url, said_by)
+    except UsageProblem as problem:
+        raise UsageProblem(f"{said_by}: {problem.message}", problem.hint) from None
+
+
+def _key(
+    flags: Flags, settings: Settings, server: Origin | None, says: Mem0Config | None, host: Host
+) -> tuple[Secret | None, str | None]:
+    """The server's key and where it comes from; (None, None) where none is named. It is never in a flag or in our own
+    settings, which other people's programs show: the name of a variable is.
+
+    Raises UsageProblem where the variable is not set, or others can read the file that holds the key.
+    """
+    if server is None:
+        if flags.api_key_env is not None:
+            raise UsageProblem("--api-key-env: there is no server", "name it with --qdrant-url or --config")
+        return None, None
+    named = [(flags.api_key_env, "--api-key-env")]
+    # A key goes to the server it was meant for, and to no other.
+    from_config = says is not None and says.url == server.value and says.key is not None
+    config_first = from_config and says is not None and server.decided_by == says.source
+    settings_url = settings.qdrant_url
+    theirs = settings_url is None or _server(settings_url, "", flags, settings).value == server.value
+    if theirs and not config_first:
+        named.append((settings.api_key_env, _name(settings)))
+    for variable, said_by in named:
+        if variable is None:
+            continue
+        text = host.environ.get(variable, "").strip()
+        if not text:
+            raise UsageProblem(f"{said_by}: the variable {variable} is not set, or empty")
+        return Secret(text), f"${variable}"
+    if not from_config or says is None:
+        return None, None
+    if says.key_open is not None:
+        raise UsageProblem(
+            f"{says.source}: holds an API key and others can read it ({says.key_open})",
+            f"chmod 600 {shell_word(says.source)}, or name a variable that holds the key with --api-key-env",
+        )
+    return says.key, says.source
 
 
 def _collection(

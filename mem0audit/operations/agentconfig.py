@@ -22,6 +22,7 @@ from mem0audit.core.agentconfig import Advice, Change, FileUpdate, Form, Updated
 from mem0audit.core.configtext import CannotEdit, edited, refuse_filled_in, same
 from mem0audit.core.errors import CouldNotRead, Failed, Refused, UsageProblem
 from mem0audit.core.model import Install
+from mem0audit.core.server import ServerAddress
 from mem0audit.core.snapshot import name_of
 from mem0audit.install.config import (
     DEFAULT_PATH,
@@ -91,6 +92,37 @@ def plan_update(
         notes=core.notes(mem0, wanted) if missing else (),
         updates=tuple(updates),
         cannot=tuple(cannot),
+        is_whole=raw is None,
+    )
+
+
+def plan_server_update(install: Install, host: Host, address: ServerAddress, *, with_key: bool) -> Advice:
+    """What must say that the vectors of `install`, as it was found before they move, are on that server. Changes
+    nothing; no file is planned for: a key belongs in no file that is printed, and keys that go need a look."""
+    form, where, raw, name = _agents_own(install, host)
+    wanted = core.server_changes(address, with_key, raw, install.collection.value)
+    missing = wanted if raw is None else core.differing(wanted, raw)
+    return Advice(
+        form=form,
+        where=where,
+        lines=core.lines(form, missing, raw, name) if missing else (),
+        notes=core.server_notes(missing, form),
+        is_whole=raw is None,
+    )
+
+
+def plan_folder_update(install: Install, host: Host, vectors: str, *, mem0: str | None) -> Advice:
+    """What must say that the vectors of `install`, on a server until they move, lie in the folder `vectors`. Changes
+    nothing."""
+    form, where, raw, name = _agents_own(install, host)
+    wanted = core.changes(mem0, vectors=vectors, raw=raw, collection=install.collection.value)
+    wanted += core.no_server(raw)
+    missing = wanted if raw is None else core.differing(wanted, raw)
+    return Advice(
+        form=form,
+        where=where,
+        lines=core.lines(form, missing, raw, name) if missing else (),
+        notes=core.notes(mem0, wanted) + core.server_notes(missing, form),
         is_whole=raw is None,
     )
 

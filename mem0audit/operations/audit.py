@@ -24,6 +24,7 @@ from mem0audit.core.restore import Interrupted
 from mem0audit.core.rules import RULES
 from mem0audit.core.rules.divergence import PASSING, standing_key
 from mem0audit.core.rules.files import unread
+from mem0audit.core.rules.servers import NO_SERVER
 from mem0audit.core.rules.snapshots import interrupted_operation
 from mem0audit.core.seal import NO_SEAL, LastSeal, Sealing
 from mem0audit.core.signs import FindSecrets
@@ -43,9 +44,10 @@ STORES_GROUPS = ("D", "H", "E", "I", "C")
 TEXT_CODES = frozenset(("S801", "S802", "S803"))
 """The rules for which every text has to be looked at."""
 
+SERVER_GROUP = "Q"
+
 NOT_YET = {
     "B": "not in this version",
-    "Q": "the vector store is no Qdrant server",
     "T": "not in this version",
     "S": "not in this version",
 }
@@ -146,7 +148,7 @@ def _audit(
 ) -> tuple[Report, Reading | None]:
     """The report, and what it was made of; None where there was nothing to read."""
     started = time.monotonic()
-    codes = _codes(select, ignore)
+    codes = _codes(select, ignore, install.server_url is not None)
 
     def look() -> Reading:
         return replace(
@@ -184,7 +186,7 @@ def audit_copy(
     for `audit`."""
     started = time.monotonic()
     with no_collector():
-        wanted = _codes(select, ignore)
+        wanted = _codes(select, ignore, False)
         codes = [
             code
             for code in wanted
@@ -197,9 +199,15 @@ def audit_copy(
     return replace(report, copy=copy)
 
 
-def _codes(select: Sequence[str], ignore: Sequence[str]) -> list[str]:
-    """The rules that are asked for and have a function."""
-    return [c for c in RULES if (not select or matches(c, select)) and not matches(c, ignore)]
+def _codes(select: Sequence[str], ignore: Sequence[str], server: bool) -> list[str]:
+    """The rules that are asked for and have a function; those about servers where there is one."""
+    return [
+        code
+        for code in RULES
+        if (server or not code.startswith(SERVER_GROUP))
+        and (not select or matches(code, select))
+        and not matches(code, ignore)
+    ]
 
 
 def _whole(
@@ -211,7 +219,8 @@ def _whole(
     codes: Sequence[str],
     started: float,
 ) -> Report:
-    not_checked = [*not_checked, *unread(reading), *reading.not_read, *_planned(select, ignore)]
+    not_checked = [*not_checked, *unread(reading), *reading.not_read]
+    not_checked += _without_function(select, ignore, reading.on_server)
     return _report(
         reading,
         tuple(sorted(findings, key=lambda f: (-f.severity, f.code))),
@@ -240,10 +249,16 @@ def judge(reading: Reading, codes: Iterable[str]) -> tuple[list[Finding], list[N
     for code in codes:
         for verdict in RULES[code](reading):
             if isinstance(verdict, Finding):
-                findings.append(verdict)
+                findings.append(_without_rows(verdict) if reading.on_server else verdict)
             else:
                 not_checked.append(verdict)
     return findings, not_checked
+
+
+def _without_rows(finding: Finding) -> Finding:
+    """The finding without the row of its point: a server has none."""
+    evidence = {key: value for key, value in finding.evidence.items() if key != "point row"}
+    return replace(finding, evidence=evidence)
 
 
 def _standing(reading: Reading, findings: Iterable[Finding]) -> Reading:
@@ -266,6 +281,8 @@ def _standing(reading: Reading, findings: Iterable[Finding]) -> Reading:
 
 def _nothing_there(reading: Reading) -> bool:
     history_missing = not reading.history_place.exists and reading.history_place.problem is None
+    if reading.on_server:
+        return False  # somebody named it
     vectors = reading.vectors_place
     return history_missing and (vectors is None or (not vectors.exists and vectors.problem is None))
 
@@ -281,11 +298,13 @@ def _wanted(codes: Sequence[str], select: Sequence[str], ignore: Sequence[str]) 
     return any((not select or matches(c, select)) and not matches(c, ignore) for c in codes)
 
 
-def _planned(select: Sequence[str], ignore: Sequence[str]) -> list[NotChecked]:
+def _without_function(select: Sequence[str], ignore: Sequence[str], server: bool) -> list[NotChecked]:
+    """What is not looked for: rules without a function, and those about servers where there is none."""
     return [
-        NotChecked(code, NOT_YET[code[0]], gap=False)
+        NotChecked(code, NO_SERVER if code.startswith(SERVER_GROUP) else NOT_YET[code[0]], gap=False)
         for code in CATALOGUE
-        if code not in RULES and _wanted((code,), select, ignore)
+        if (code not in RULES or (code.startswith(SERVER_GROUP) and not server))
+        and _wanted((code,), select, ignore)
     ]
 
 
@@ -319,6 +338,12 @@ def _report(
         },
         candidates=reading.candidates,
         seconds=seconds,
+        versions=_server_version(reading),
         collections=tuple(c.info.name for c in reading.collections),
         snapshots=reading.snapshots,
     )
+
+
+def _server_version(reading: Reading) -> dict[str, str]:
+    layout = reading.layout
+    return {"qdrant": layout.version} if layout is not None and layout.version is not None else {}

@@ -19,7 +19,7 @@ from typing import Any, Final
 from mem0audit.core.changes import Changed, Step, Steps
 from mem0audit.core.erasures import Covering
 from mem0audit.core.errors import CouldNotRead, Failed, Mem0auditError, Refused
-from mem0audit.core.model import CollectionInfo, HistoryRow, Install, NotChecked, PointId
+from mem0audit.core.model import CollectionInfo, FoundPoint, HistoryRow, Install, NotChecked, PointId
 from mem0audit.core.points import text_digest
 from mem0audit.core.reading import Reading
 from mem0audit.core.repair import CHANGED_BY_REWRITE
@@ -30,10 +30,11 @@ from mem0audit.operations.interrupted import interrupted
 from mem0audit.operations.leftmoves import refuse_left_moves
 from mem0audit.operations.look import ENTITIES_SUFFIX, Progress, look
 from mem0audit.operations.mem0door import Door, find_door, open_door, refuse_and_remember
+from mem0audit.operations.pairs import plan_pair, take_pair
 from mem0audit.operations.seal import explain
-from mem0audit.operations.snapshot import create, plan_create
+from mem0audit.operations.stores import Served
 from mem0audit.operations.targets import refuse_in_use
-from mem0audit.stores.embedded import EmbeddedStore, FoundPoint
+from mem0audit.stores.embedded import EmbeddedStore
 from mem0audit.stores.history import read_history_file, read_rows
 from mem0audit.stores.ledger import CannotUse
 from mem0audit.stores.mem0api import Mem0Worker
@@ -131,7 +132,7 @@ def no_snapshot(install: Install, host: Host, folder: str | None) -> Blocked | N
             "name one with --to, or as snapshot_dir in mem0audit.toml",
         )
     try:
-        plan_create(install, host, folder)
+        plan_pair(install, host, folder)
     except Mem0auditError as error:
         return f"no snapshot can be taken first: {error.message}", error.hint
     return None
@@ -142,7 +143,7 @@ def look_whole(install: Install, host: Host, say: Progress) -> Reading:
     with ledgers.opened(install, host) as book:
         reading = replace(look(install, host, say), recovered=ledgers.recovered(book))
     place = reading.vectors_place
-    if place is None or not place.exists:
+    if not reading.on_server and (place is None or not place.exists):
         raise CouldNotRead(f"{place.path if place else 'the vector store'} is not there", "mem0audit status")
     if not reading.vectors_readable or not reading.history_readable:
         which = "the log" if reading.vectors_readable else "the vector store"
@@ -188,13 +189,13 @@ def apply_steps(
     started = time.monotonic()
     refuse_in_use(install, host)
     door = find_door(install, host)
-    taken = create(plan_create(install, host, folder), host, progress=progress, now=now)
+    taken = take_pair(install, host, folder, progress=progress, now=now)
     back = f"as it was before: {taken.path}"
-    store = EmbeddedStore(door.vectors)
+    store = door.store
     say("noting what is there", None, None)
     before = _picture(store, door, None)
     with open_door(door, host) as memory:
-        # under mem0's lock nobody else writes: what is done is judged of what is there now
+        # under mem0's lock nobody else writes (a server has none): what is done is judged of what is there now
         if again(door) != todo:
             raise Refused(
                 "the stores are not as they were when this was planned: nothing was changed", "run it again"
@@ -240,7 +241,7 @@ def apply_inside(
     """
     started = time.monotonic()
     door, live = inside
-    taken = create(plan_create(install, host, folder), host, progress=progress, now=now)
+    taken = take_pair(install, host, folder, progress=progress, now=now)
     in_snapshot = set(todo.of("delete"))
     fresh = again()
     wanted = tuple(step for step in fresh.steps if step.id in in_snapshot)
@@ -249,7 +250,7 @@ def apply_inside(
         one: kept for one, links in fresh.unlink.items() if (kept := tuple(i for i in links if i in dead))
     }
     todo = Steps(wanted, (), losing)
-    store = EmbeddedStore(door.vectors)
+    store = door.store
     progress("opening the store with mem0", None, None)
     with live.opened() as memory:
         doing = _Doing(memory, store, door, todo, progress, still)
@@ -296,7 +297,7 @@ class _Doing:
     def __init__(
         self,
         memory: Mem0Worker | LiveMemory,
-        store: EmbeddedStore,
+        store: EmbeddedStore | Served,
         door: Door,
         todo: Steps,
         say: Progress,
@@ -361,7 +362,10 @@ class _Doing:
         self.memory.rewrite(memory_id, text, was.vectors)
         self.expected[(str(memory_id), "UPDATE")] += 1
         now = _Whole.of(self.store, info, memory_id)
-        if now.payload.get("hash") != text_digest(text).hex() or now.vectors != was.vectors:
+        kept = now.vectors == was.vectors
+        if not kept and self.door.server is not None:  # which may normalise once more
+            kept = _same_direction(was.vectors, now.vectors)
+        if now.payload.get("hash") != text_digest(text).hex() or not kept:
             raise Failed(f"memory {memory_id} was not written as it was")
         if _without(was.payload) != _without(now.payload):
             raise Failed(f"memory {memory_id} is not as it was but for its hash and its time")
@@ -385,7 +389,7 @@ class _Whole:
     vectors: PointVectors
 
     @classmethod
-    def of(cls, store: EmbeddedStore, info: CollectionInfo, point_id: PointId) -> _Whole:
+    def of(cls, store: EmbeddedStore | Served, info: CollectionInfo, point_id: PointId) -> _Whole:
         """Raises Failed where there is none that reads."""
         found: FoundPoint | None = next(iter(store.find(info, point_id)), None)
         vectors = store.vectors(info, point_id)
@@ -446,11 +450,11 @@ class _Picture:
     meta: bytes
 
 
-def _picture(store: EmbeddedStore, door: Door, before: _Picture | None) -> _Picture:
+def _picture(store: EmbeddedStore | Served, door: Door, before: _Picture | None) -> _Picture:
     points = {
         info.name: store.digests(info)
         for info in store.layout().collections
-        if info.has_folder and not info.legacy
+        if info.has_folder and not info.legacy and not info.foreign
     }
     known = None if before is None else len(before.log.digests)
     state, log = read_rows(door.history, lambda: _Log(known))
@@ -459,6 +463,8 @@ def _picture(store: EmbeddedStore, door: Door, before: _Picture | None) -> _Pict
     tables = {
         name: count for name, count in read_history_file(door.history).tables.items() if name != "history"
     }
+    if door.server is not None:
+        return _Picture(points, log, tables, b"")
     meta = md5(Path(door.vectors, "meta.json").read_bytes(), usedforsecurity=False).digest()
     return _Picture(points, log, tables, meta)
 
@@ -469,8 +475,10 @@ def _other_changes(
     """What else is not as it was, in a few words; None where nothing is."""
     memories = (*todo.of("delete"), *todo.of("rewrite"))
     ours = {
-        door.collection: {key for one in memories for key in candidate_keys(one)},
-        door.collection + ENTITIES_SUFFIX: {key for one in todo.unlink for key in candidate_keys(one)},
+        door.collection: {key for one in memories for key in (*candidate_keys(one), str(one))},
+        door.collection + ENTITIES_SUFFIX: {
+            key for one in todo.unlink for key in (*candidate_keys(one), str(one))
+        },
     }
     for name in sorted(before.points.keys() | after.points.keys()):
         was, now = before.points.get(name, {}), after.points.get(name, {})

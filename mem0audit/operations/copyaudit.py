@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mem0audit.core import snapshot as core
 from mem0audit.core.backup import Backup
-from mem0audit.core.errors import CouldNotRead, UsageProblem
+from mem0audit.core.errors import CouldNotRead, Refused, UsageProblem
 from mem0audit.core.model import CopyOf, Origin, Report
 from mem0audit.core.snapshot import Manifest
 from mem0audit.core.words import shell_word
@@ -85,6 +85,12 @@ def audit_snapshot(
     started = time.monotonic()
     halves, manifest = copy.halves, copy.manifest
     if manifest is not None:
+        if manifest.server is not None:
+            raise Refused(
+                f"{halves.folder}: its points are in a Qdrant server's own format, which a server has to read",
+                "audited on one that is lent:  mem0audit snapshot verify --deep --qdrant-url URL "
+                + shell_word(halves.folder),
+            )
         odd = odd_in(halves)
         if odd is not None:
             raise CouldNotRead(f"{halves.folder}: {odd}", _verify(halves.folder))

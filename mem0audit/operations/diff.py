@@ -9,15 +9,27 @@ yet. A second look, as an audit takes to tell a write in flight from a fault, ha
 
 from __future__ import annotations
 
+import secrets
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final, Literal, NoReturn
 
 from mem0audit.core import diff as core
 from mem0audit.core.diff import Change, Diff, DiffRecord, Key, ScopeDiff, Side
-from mem0audit.core.errors import CouldNotRead, Refused
-from mem0audit.core.model import CollectionInfo, FileProblem, Install, NotChecked, PointId, VectorFacts
+from mem0audit.core.errors import CouldNotRead, Failed, Refused
+from mem0audit.core.model import (
+    CollectionInfo,
+    FileProblem,
+    Install,
+    NotChecked,
+    Origin,
+    PointId,
+    PointStore,
+    VectorFacts,
+)
 from mem0audit.core.points import text_digest
 from mem0audit.core.reading import TELEMETRY_COLLECTIONS
 from mem0audit.core.snapshot import canonical
@@ -27,20 +39,30 @@ from mem0audit.install.processes import holders
 from mem0audit.operations.copyaudit import Copy, odd_in
 from mem0audit.operations.look import ENTITIES_SUFFIX, Progress, no_collector, no_progress
 from mem0audit.operations.otherroots import as_the_agent_sees_it, where_it_lies
+from mem0audit.operations.serververify import put_as, scratch_names
+from mem0audit.operations.stores import store_of
+from mem0audit.stores import serversnapshots
 from mem0audit.stores.embedded import EmbeddedStore
+from mem0audit.stores.server import connection_to
 
 LIVE: Final = "live"
 
 
 @dataclass(frozen=True)
 class Found:
-    """Something to compare: a Qdrant folder, whether nobody writes it, and what is known of it."""
+    """Something to compare: a Qdrant folder, whether nobody writes it, and what is known of it.
+
+    With `server`, an install that names one, the points are read there instead: of the collections `names`, which gives
+    the names that they have in what is compared.
+    """
 
     what: Literal["snapshot", "backup", "live"]
     path: str
     vectors: str
     taken_at: float | None
     pair: bool
+    server: Install | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 def of_copy(copy: Copy) -> Found:
@@ -56,11 +78,44 @@ def of_copy(copy: Copy) -> Found:
     return Found("snapshot", copy.halves.folder, copy.halves.vectors.value, manifest.taken_at, manifest.pair)
 
 
+@contextmanager
+def lent(copy: Copy, server: Install | None, progress: Progress | None) -> Iterator[Found]:
+    """A snapshot whose points lay on a server, to compare: its collection of memories is put onto `server` under a
+    scratch name for as long as this lasts. Raises Refused where no server is named or where it does not do that, Failed
+    where it could not be removed again."""
+    manifest = copy.manifest
+    assert manifest is not None and manifest.server is not None
+    folder = copy.halves.folder
+    if server is None or server.server_url is None:
+        raise Refused(
+            f"{folder}: its points are in a Qdrant server's own format, which a server has to read",
+            "name one with --qdrant-url: they are put there under a scratch name, and removed again",
+        )
+    copies = [one for one in manifest.server.collections if one.role == "memories"]
+    names = scratch_names(copies, secrets.token_hex(6))
+    left: list[str] = []
+    say = progress or no_progress
+    with (
+        connection_to(server) as connection,
+        put_as(connection, manifest, Path(folder), copies, lambda one: names[one.name], say, left),
+    ):
+        for one in copies:
+            why = serversnapshots.wait_until_ready(connection, names[one.name])
+            if why is not None:
+                raise CouldNotRead(f"{folder}: what the server makes of it cannot be read: {why}")
+        of = {scratch: name for name, scratch in names.items()}
+        yield Found("snapshot", folder, folder, manifest.taken_at, manifest.pair, server, of)
+    if left:
+        raise Failed(f"the scratch collection {left[0]} could not be removed again: remove it on the server")
+
+
 def of_live(install: Install, host: Host) -> Found:
-    """The install itself. Raises Refused where its vectors are no embedded folder."""
+    """The install itself. Raises Refused where its vectors are no Qdrant's."""
     if install.vectors is None:
-        what = "a Qdrant server" if install.provider == "qdrant" else install.provider
-        raise Refused(f"the vector store is {what}: this version compares embedded Qdrant folders only")
+        if install.server_url is None:
+            raise Refused(f"the vector store is {install.provider}: no Qdrant that could be compared")
+        name, url = install.collection.value, install.server_url.value
+        return Found("live", url, url, host.now, True, install, {name: name})
     held = holders([install.history.value, install.vectors.value], host)
     seen = as_the_agent_sees_it(install, held.holders, host).vectors
     assert seen is not None
@@ -106,18 +161,32 @@ def _side(found: Found, read: _Read) -> Side:
     return Side(found.what, found.path, found.taken_at, found.pair, len(read.records), read.not_checked)
 
 
-def _collections(store: EmbeddedStore) -> tuple[list[CollectionInfo], list[NotChecked]]:
-    """The collections that may hold memories. Raises CouldNotRead for the folder itself."""
+def _store(found: Found, path: str) -> PointStore:
+    if found.server is None:
+        return EmbeddedStore(path, alone=found.what != "live")
+    (name,) = found.names
+    return store_of(replace(found.server, collection=Origin(name, "compared")))
+
+
+def _collections(
+    store: PointStore, names: Mapping[str, str]
+) -> tuple[list[CollectionInfo], list[NotChecked]]:
+    """The collections that may hold memories; with `names`, on a server, those. Raises CouldNotRead for the store."""
     layout = store.layout()
     if layout.problem is not None:
         raise CouldNotRead(f"{layout.path}: {layout.problem.detail}")
     if not layout.exists:
         raise CouldNotRead(f"{layout.path}: is not there")
-    names = {info.name for info in layout.collections}
+    if names:
+        there = [info for info in layout.collections if info.name in names]
+        if not there:
+            raise CouldNotRead(f"{layout.path}: there is no collection {', '.join(names)}")
+        return there, []
+    every = {info.name for info in layout.collections}
     wanted, not_checked = [], []
     for info in layout.collections:
         of = info.name[: -len(ENTITIES_SUFFIX)] if info.name.endswith(ENTITIES_SUFFIX) else ""
-        if of in names or info.name in TELEMETRY_COLLECTIONS:
+        if of in every or info.name in TELEMETRY_COLLECTIONS:
             continue
         if info.legacy:
             not_checked.append(NotChecked(info.path, "a storage.dbm of qdrant-client before 1.1.7"))
@@ -137,14 +206,14 @@ def _read(found: Found, host: Host, say: Progress) -> _Read:
         return core.record(payload)
 
     def read(path: str) -> _Read:
-        store = EmbeddedStore(path, alone=found.what != "live")
-        collections, not_checked = _collections(store)
+        store = _store(found, path)
+        collections, not_checked = _collections(store, found.names)
         records: dict[Key, DiffRecord] = {}
         for info in collections:
             points = store.points(info, keep)
             for point_id, one in points.rows.items():
                 if one is not None:
-                    records[core.key_of(info.name, point_id)] = one
+                    records[core.key_of(found.names.get(info.name, info.name), point_id)] = one
             if points.file.problem is not None:
                 not_checked.append(NotChecked(info.path, points.file.problem.detail))
             undecoded = len(points.bad) + len(points.unsafe)
@@ -199,10 +268,11 @@ def _texts(found: Found, wanted: Mapping[Key, DiffRecord], host: Host, say: Prog
     collections = {collection for collection, _ in wanted}
 
     def read(path: str) -> dict[Key, str]:
-        store = EmbeddedStore(path, alone=found.what != "live")
+        store = _store(found, path)
         texts: dict[Key, str] = {}
-        for info in _collections(store)[0]:
-            if info.name not in collections:
+        for info in _collections(store, found.names)[0]:
+            named = found.names.get(info.name, info.name)
+            if named not in collections:
                 continue
 
             def keep(
@@ -210,7 +280,7 @@ def _texts(found: Found, wanted: Mapping[Key, DiffRecord], host: Host, say: Prog
                 point_id: PointId,
                 payload: Mapping[str, Any],
                 vector: VectorFacts,
-                name: str = info.name,
+                name: str = named,
             ) -> str | None:
                 one = wanted.get(core.key_of(name, point_id))
                 if one is None or "data" not in payload:
@@ -221,7 +291,7 @@ def _texts(found: Found, wanted: Mapping[Key, DiffRecord], host: Host, say: Prog
 
             for point_id, text in store.points(info, keep).rows.items():
                 if text is not None:
-                    texts[core.key_of(info.name, point_id)] = text
+                    texts[core.key_of(named, point_id)] = text
         return texts
 
     return where_it_lies(found.vectors, host, read, _fail(found))

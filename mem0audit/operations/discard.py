@@ -13,7 +13,7 @@ from mem0audit.install.places import look_at
 from mem0audit.install.processes import holders
 from mem0audit.operations.interrupted import interrupted, read_record, record_path, words
 from mem0audit.operations.leftmoves import refuse_left_moves
-from mem0audit.operations.targets import how_to_stop, named, only_linux, targets_of
+from mem0audit.operations.targets import how_to_stop, named, only_linux, target_of, targets_of
 from mem0audit.stores import exchange
 
 
@@ -22,14 +22,23 @@ def put_aside(install: Install, host: Host) -> tuple[Kept, ...]:
     if sys.platform != "linux":
         return ()
     try:
-        history, vectors = targets_of(install, None, host)
-        return tuple(_still_there(history.real, vectors.real))
+        return tuple(_still_there(*_stores(install, host)))
     except (Mem0auditError, OSError):
         return ()
 
 
-def _still_there(history: str, vectors: str) -> list[Kept]:
-    folders = {str(Path(history).parent), str(Path(vectors).parent), vectors}
+def _stores(install: Install, host: Host) -> tuple[str, str | None]:
+    """The log and the vector folder, links followed; None for a server, where nothing lies aside. Raises Refused."""
+    if install.vectors is None and install.server_url is not None:
+        return target_of("history", install.history.value, host).real, None
+    history, vectors = targets_of(install, None, host)
+    return history.real, vectors.real
+
+
+def _still_there(history: str, vectors: str | None) -> list[Kept]:
+    folders = {str(Path(history).parent)}
+    if vectors is not None:
+        folders |= {str(Path(vectors).parent), vectors}
     return [
         one
         for one in read_record(record_path(history))
@@ -42,7 +51,7 @@ def plan_discard(install: Install, host: Host, work: str = "restore") -> Discard
     """What `--discard-replaced` would remove: only what is recorded as put aside by a restore (or a "move") of this
     install, and is still the same. Changes nothing. Raises Refused, CouldNotRead where there is nothing."""
     only_linux()
-    history, vectors = targets_of(install, None, host)
+    history, vectors = _stores(install, host)
     refuse_left_moves(install, host)
     found = interrupted(install, host)
     if found is not None:
@@ -50,15 +59,15 @@ def plan_discard(install: Install, host: Host, work: str = "restore") -> Discard
             f"a restore was cut off here ({found.folder}): nothing is discarded before it is settled",
             "the same command with --in-place instead of --discard-replaced settles it",
         )
-    path = record_path(history.real)
+    path = record_path(history)
     try:
-        there = _still_there(history.real, vectors.real)
+        there = _still_there(history, vectors)
     except OSError as error:
         raise CouldNotRead(f"{path}: {words(error)}") from None
     kept = [one for one in there if one.work == work]
     if not kept:
         raise CouldNotRead(
-            f"{history.path}: no {work} of this install put anything aside that is still there"
+            f"{install.history.value}: no {work} of this install put anything aside that is still there"
         )
     look = holders([one.path for one in kept], host)
     if look.holders:

@@ -39,10 +39,12 @@ from mem0audit.core.errors import CouldNotRead, Failed, Mem0auditError, Refused,
 from mem0audit.core.model import (
     CollectionInfo,
     HistoryRow,
+    Holder,
     Install,
     NotChecked,
     Origin,
     PointId,
+    PointStore,
     VectorFacts,
 )
 from mem0audit.core.points import EntityRecord, Owner, keep_entity, text_digest
@@ -60,12 +62,19 @@ from mem0audit.operations.interrupted import interrupted
 from mem0audit.operations.known import known_snapshots
 from mem0audit.operations.leftmoves import refuse_left_moves
 from mem0audit.operations.look import ENTITIES_SUFFIX, Progress, no_collector, no_progress
-from mem0audit.operations.mem0door import Door, find_door, inside, open_door, refuse_and_remember
+from mem0audit.operations.mem0door import (
+    Door,
+    find_door,
+    inside,
+    open_door,
+    refuse_and_remember,
+    remember_agent,
+)
+from mem0audit.operations.pairs import plan_pair, take_pair
 from mem0audit.operations.redact import apply_redaction, plan_clearing, plan_redaction
 from mem0audit.operations.residue import LogSeen, VectorsSeen, Whose, read_log, read_vectors, residue
 from mem0audit.operations.seal import explain
-from mem0audit.operations.snapshot import create, plan_create
-from mem0audit.operations.targets import refuse_in_use
+from mem0audit.operations.targets import named, refuse_in_use
 from mem0audit.stores import files, overwrite
 from mem0audit.stores.embedded import EmbeddedStore
 from mem0audit.stores.history import MessageRow, TextRow, read_rows, read_texts
@@ -109,9 +118,8 @@ def plan_erase(
     `door` is for a caller that has the install open itself (`erase_inside`).
     """
     say = progress or no_progress
-    if install.vectors is None:
-        what = "a Qdrant server" if install.provider == "qdrant" else install.provider
-        raise Refused(f"the vector store is {what}: this version deletes in embedded Qdrant folders only")
+    if install.vectors is None and install.server_url is None:
+        raise Refused(f"the vector store is {install.provider}: this version deletes in those of Qdrant only")
     refuse_left_moves(install, host)
     left_over = interrupted(install, host)
     if left_over is not None and left_over.course != "clean":
@@ -119,7 +127,12 @@ def plan_erase(
             f"a restore was cut off here ({left_over.folder}): it comes first",
             "mem0audit snapshot restore --in-place",
         )
-    unseen = _refuse_in_use(install, host, scope, memory_ids) if door is None else None
+    unseen, served = None, install.vectors is None
+    held: tuple[Holder, ...] = ()
+    if served and door is None:
+        held = remember_agent(install, host)
+    elif door is None:
+        unseen = _refuse_in_use(install, host, scope, memory_ids)
     with ledgers.opened(install, host) as book:
         if isinstance(book, NotChecked):
             raise Refused(
@@ -146,7 +159,7 @@ def plan_erase(
         )
     door = door or find_door(install, host)
     here = replace(install, collection=Origin(door.collection, install.collection.decided_by))
-    store = EmbeddedStore(door.vectors)
+    store = door.store
     ever = frozenset(i for i, owner in owners.items() if scope is not None and scope.covers(owner))
     if intent is not None:
         ever |= frozenset(intent.ever)
@@ -170,6 +183,12 @@ def plan_erase(
     if not (memories.mine or entities or left.history_rows or left.messages or intent):
         said = scope.shown if scope is not None else ", ".join(map(str, wanted))
         raise CouldNotRead(f"nothing of {said} is in this store", "whose memories there are: mem0audit users")
+    if served and door.server is not None:
+        warnings.append(
+            f"Who else writes to {door.vectors} cannot be seen from here: what comes in between is looked for at the "
+            "end."
+        )
+        warnings += [f"{named(one)} has the log open, and may write meanwhile." for one in held[:1]]
     emptying = _emptying(here, host, door, memories, seen, log) if redact else None
     if intent is not None and intent.redact and not redact:
         warnings.append(
@@ -179,7 +198,7 @@ def plan_erase(
         snapshot = None
         warnings.append("No snapshot is taken: it would hold the half that the run that was cut off left.")
     elif snapshot is not None:
-        plan_create(here, host, snapshot.folder)  # what would keep it from being taken is said now
+        plan_pair(here, host, snapshot.folder)  # what would keep it from being taken is said now
     missing = [str(one) for one in wanted if one not in memories.mine]
     if missing and intent is None:
         warnings.append(
@@ -226,7 +245,7 @@ def plan_erase(
 
 def _seen(door: Door, who: Whose) -> tuple[VectorsSeen, LogSeen]:
     """Every place that is read as rows, as a residue report has it."""
-    vectors = read_vectors(door.vectors, who)
+    vectors = read_vectors(door.store, who)
     return vectors, read_log(door.history, replace(who, ids=who.ids | vectors.mine), vectors.everybody)
 
 
@@ -395,7 +414,7 @@ class _Memories:
         return sum(digest in self._texts for digest in self._others)
 
 
-def _read(store: EmbeddedStore, info: CollectionInfo, memories: _Memories) -> None:
+def _read(store: PointStore, info: CollectionInfo, memories: _Memories) -> None:
     read = store.points(info, memories)
     if read.file.problem is not None:
         raise CouldNotRead(
@@ -411,7 +430,7 @@ def _read(store: EmbeddedStore, info: CollectionInfo, memories: _Memories) -> No
 
 
 def _entities(
-    store: EmbeddedStore,
+    store: PointStore,
     door: Door,
     scope: Whom | None,
     memories: _Memories,
@@ -427,7 +446,7 @@ def _entities(
 
 
 def _losing(
-    store: EmbeddedStore,
+    store: PointStore,
     collection: str,
     scope: Whom | None,
     memories: _Memories,
@@ -494,10 +513,9 @@ def _left(history: str, scope: Scope | None, ids: Collection[str]) -> Left:
 
 
 def _held(
-    vectors: str, scope: Scope | None, ids: frozenset[str], *, but: str | None = None, alone: bool = False
+    store: PointStore, scope: Scope | None, ids: frozenset[str], *, but: str | None = None
 ) -> list[str]:
-    """The memories of the scope, or of these ids, that an embedded folder holds. Raises CouldNotRead."""
-    store = EmbeddedStore(vectors, alone=alone)
+    """The memories of the scope, or of these ids, that a vector store holds. Raises CouldNotRead."""
     layout = store.layout()
     if layout.problem is not None:
         raise CouldNotRead(layout.problem.detail)
@@ -505,7 +523,13 @@ def _held(
     found: list[str] = []
     for info in layout.collections:
         is_entities = info.name.endswith(ENTITIES_SUFFIX) and info.name[: -len(ENTITIES_SUFFIX)] in names
-        if not info.has_folder or info.legacy or is_entities or info.name in (*TELEMETRY_COLLECTIONS, but):
+        if (
+            not info.has_folder
+            or info.legacy
+            or info.foreign
+            or is_entities
+            or info.name in (*TELEMETRY_COLLECTIONS, but)
+        ):
             continue
         memories = _Memories(scope, ids)
         read = store.points(info, memories)
@@ -525,11 +549,12 @@ def _elsewhere(
     """Other collections of this folder and other folders that hold some of it, and what could not be looked at."""
     found: list[HeldBy] = []
     not_read: list[NotChecked] = []
-    places = [(door.vectors, door.collection), *((folder, None) for folder in folders)]
-    for number, (folder, but) in enumerate(places):
+    places: list[tuple[str, PointStore, str | None]] = [(door.vectors, door.store, door.collection)]
+    places += [(folder, EmbeddedStore(folder), None) for folder in folders]
+    for number, (folder, there, but) in enumerate(places):
         say("looking at other stores", number, len(places))
         try:
-            count = len(_held(folder, scope, ids, but=but))
+            count = len(_held(there, scope, ids, but=but))
         except (Mem0auditError, OSError) as error:
             why = error.message if isinstance(error, Mem0auditError) else (error.strerror or "cannot be read")
             not_read.append(NotChecked(folder, why))
@@ -549,9 +574,11 @@ def _in_snapshots(
     for one in known_snapshots(install, host, settings).snapshots:
         count = None
         with suppress(Mem0auditError, OSError):
-            held = _held(str(Path(one.path, snapshot_core.VECTORS)), scope, ids, alone=True)
-            every.update(held)
-            count = len(held)
+            vectors = Path(one.path, snapshot_core.VECTORS)
+            if vectors.is_dir():  # else it is a server's: not looked into
+                held = _held(EmbeddedStore(str(vectors), alone=True), scope, ids)
+                every.update(held)
+                count = len(held)
         if count != 0:
             found.append(HeldBy(one.path, count))
     return tuple(found), frozenset(every)
@@ -583,7 +610,7 @@ def apply_erase(
     say = progress or no_progress
     started = time.monotonic()
     install = plan.install
-    if inside is None:
+    if inside is None and install.vectors is not None:
         refuse_in_use(install, host)
     door = find_door(install, host) if inside is None else inside[0]
     way: AbstractContextManager[Mem0Worker | LiveMemory]
@@ -599,9 +626,9 @@ def apply_erase(
             intent = _begin(plan, book, now(), snapshot)
             try:
                 _delete(memory, plan.ids, say)
-                _unlink(memory, EmbeddedStore(door.vectors), door, intent, say)
+                _unlink(memory, door.store, door, intent, say)
                 if inside is not None:
-                    _delete_what_came_back(memory, EmbeddedStore(door.vectors), door, intent, say)
+                    _delete_what_came_back(memory, door.store, door, intent, say)
             except Mem0auditError as error:
                 raise Failed(f"{error.message}; what was begun is on record", _AGAIN) from None
             # still under mem0's lock: no other process can write between
@@ -637,8 +664,8 @@ def _taken_first(plan: ErasePlan, host: Host, say: Progress, now: Callable[[], f
     """Takes the short-lived snapshot, where one is wanted; its path. Raises what `create` raises."""
     if plan.snapshot is None or plan.resumed is not None:
         return None
-    wanted = plan_create(plan.install, host, plan.snapshot.folder)
-    return create(wanted, host, progress=say, now=now, until=now() + plan.snapshot.seconds).path
+    until = now() + plan.snapshot.seconds
+    return take_pair(plan.install, host, plan.snapshot.folder, progress=say, now=now, until=until).path
 
 
 def _finished(
@@ -664,7 +691,7 @@ def _finished(
         if earlier > 0:
             not_known += earlier
         emptied = replace(emptied, history=rows - intent.blank[0], messages=messages - intent.blank[1])
-        done = replace(done, overwritten=True, left=_left(door.history, intent.scope, ids))
+        done = replace(done, overwritten=door.server is None, left=_left(door.history, intent.scope, ids))
     elif search:
         after = residue(
             plan.install,
@@ -746,7 +773,7 @@ def _delete(memory: Mem0Worker | LiveMemory, ids: Sequence[PointId], say: Progre
 
 
 def _unlink(
-    memory: Mem0Worker | LiveMemory, store: EmbeddedStore, door: Door, intent: Intent, say: Progress
+    memory: Mem0Worker | LiveMemory, store: PointStore, door: Door, intent: Intent, say: Progress
 ) -> int:
     """Takes what was deleted from the entities; how many it was for."""
     ever = frozenset(intent.ever) | frozenset(map(str, intent.ids))
@@ -755,7 +782,7 @@ def _unlink(
 
 def _sweep(
     memory: Mem0Worker | LiveMemory,
-    store: EmbeddedStore,
+    store: PointStore,
     door: Door,
     whom: Whom | None,
     ever: frozenset[str],
@@ -774,7 +801,7 @@ def _sweep(
 
 
 def _delete_what_came_back(
-    memory: Mem0Worker | LiveMemory, store: EmbeddedStore, door: Door, intent: Intent, say: Progress
+    memory: Mem0Worker | LiveMemory, store: PointStore, door: Door, intent: Intent, say: Progress
 ) -> None:
     """Deletions that a running agent's other threads made Qdrant take back, done again."""
     ids = frozenset(map(str, intent.ids))
@@ -815,7 +842,7 @@ def _look_after(plan: ErasePlan, door: Door, intent: Intent, say: Progress, *, i
     """What is so now, read from the files. Raises Failed where a memory is still there; in a running agent one that
     was added meanwhile stays."""
     say("reading both stores again", None, None)
-    store = EmbeddedStore(door.vectors)
+    store = door.store
     ids = {str(i): i for i in (*intent.ids, *plan.ids)}
     memories = _Memories(None if is_live else intent.scope, frozenset(ids))
     entities: dict[str, int] = {}

@@ -95,7 +95,7 @@ def plan_erasing(
             name: entities_in_copy(copy.vectors.value, name, covering, ids, ever, say) for name in found.mine
         }
         who = Whose(covering, ever, frozenset(found.known), frozenset(found.spared))
-        vectors = read_vectors(copy.vectors.value, who, alone=True)
+        vectors = read_vectors(EmbeddedStore(copy.vectors.value, alone=True), who)
         log = read_log(copy.history.value, who, vectors.everybody, alone=True)
     for gap in (*vectors.not_read, *log.not_read):
         raise _unreadable(snapshot, gap)
@@ -497,7 +497,7 @@ def _search(copy: Install, todo: ToErase, say: Progress) -> None:
     """Reads every row and every byte of the copies for what is theirs. Raises Failed where something is."""
     assert copy.vectors is not None
     who = Whose(todo.covering, todo.ever, frozenset(), todo.spared)
-    vectors = read_vectors(copy.vectors.value, who, alone=True)
+    vectors = read_vectors(EmbeddedStore(copy.vectors.value, alone=True), who)
     log = read_log(copy.history.value, who, vectors.everybody, alone=True)
     gaps = [*vectors.not_read, *log.not_read]
     rows = [

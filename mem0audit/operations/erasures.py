@@ -103,7 +103,9 @@ def keep_beside(folder: Path, record: ErasureRecord) -> str | None:
 
 
 def erased_in(path: Path, manifest: core.Manifest, erasures: Sequence[Erasure]) -> int:
-    """How many memories that these erasures cover a snapshot holds, in its vectors or its log."""
+    """How many memories that these erasures cover a snapshot holds, in its vectors or its log.
+
+    One of a Qdrant server is taken to hold one at least: only a server can read its points."""
     found: set[str] = set()
     covering = Covering(erasures)
 
@@ -117,6 +119,8 @@ def erased_in(path: Path, manifest: core.Manifest, erasures: Sequence[Erasure]) 
         if info.has_folder and not info.legacy:
             store.points(info, keep)
     read_rows(str(path / core.HISTORY), lambda: _ErasedRows(covering, found), alone=True)
+    if erasures and (path / core.SERVER).is_dir():
+        return max(1, len(found))  # its points cannot be looked at here
     return len(found)
 
 

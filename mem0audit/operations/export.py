@@ -7,8 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mem0audit.core.errors import CouldNotRead
-from mem0audit.core.model import FileProblem, HistoryRow, Install, NotChecked, PointId, VectorFacts
+from mem0audit.core.errors import CouldNotRead, ServerProblem
+from mem0audit.core.model import (
+    CollectionInfo,
+    FileProblem,
+    HistoryRow,
+    Install,
+    NotChecked,
+    PointId,
+    PointStore,
+    VectorFacts,
+)
 from mem0audit.core.points import Owner
 from mem0audit.core.scopes import Scope
 from mem0audit.install.host import Host
@@ -17,6 +26,7 @@ from mem0audit.operations import ledger as ledgers
 from mem0audit.operations.look import Progress, no_collector, no_progress
 from mem0audit.operations.otherroots import as_the_agent_sees_it, where_it_lies
 from mem0audit.operations.residue import Whose, collections_of, owner_in, whose
+from mem0audit.operations.stores import store_of
 from mem0audit.stores.embedded import EmbeddedStore
 from mem0audit.stores.history import MessageRow, TextRow, read_texts, rows_of
 from mem0audit.stores.ledger import CannotUse
@@ -95,11 +105,17 @@ def export(
             found = where_it_lies(
                 folder,
                 host,
-                lambda path: _in_vectors(path, who),
+                lambda path: _in_vectors(EmbeddedStore(path), who),
                 lambda problem: _InVectors(not_read=_gap(folder, problem)),
             )
+        elif install.server_url is not None:
+            url = install.server_url.value
+            try:
+                found = _in_vectors(store_of(install), who)
+            except ServerProblem as problem:
+                found = _InVectors(not_read=(NotChecked(url, problem.message.removeprefix(f"{url}: ")),))
         else:
-            gap = NotChecked("the vector store", "it is no embedded Qdrant folder: it is not read")
+            gap = NotChecked("the vector store", "it is no Qdrant: it is not read")
             found = _InVectors(not_read=(gap,))
         who = replace(who, ids=who.ids | {point.id for point in found.points})
         say("reading the log", None, None)
@@ -140,8 +156,7 @@ def _owners(install: Install, host: Host, ids: frozenset[str], ledger: bool) -> 
             return {}
 
 
-def _in_vectors(folder: str, who: Whose) -> _InVectors:
-    store = EmbeddedStore(folder)
+def _in_vectors(store: PointStore, who: Whose) -> _InVectors:
     memories, entities, gaps = collections_of(store)
     ids = set(who.ids)
     found: list[list[Point]] = [[], []]
@@ -165,6 +180,8 @@ def _in_vectors(folder: str, who: Whose) -> _InVectors:
         for info in infos:
             read = store.points(info, keep)
             some = [replace(point, collection=info.name) for point in read.rows.values() if point is not None]
+            if info.server is not None:  # its vectors are read for nobody else
+                some = [replace(point, vector=_vector(store, info, point)) for point in some]
             found[number] += some
             if number == 0:
                 ids.update(point.id for point in some)
@@ -173,6 +190,11 @@ def _in_vectors(folder: str, who: Whose) -> _InVectors:
             if read.bad or read.unsafe:
                 gaps.append(NotChecked(info.path, f"{len(read.bad) + len(read.unsafe)} points do not decode"))
     return _InVectors(tuple(found[0]), tuple(found[1]), tuple(gaps))
+
+
+def _vector(store: PointStore, info: CollectionInfo, point: Point) -> VectorFacts:
+    point_id = int(point.id) if point.id.isdigit() else point.id
+    return next((one.vector for one in store.find(info, point_id)), point.vector)
 
 
 def _in_log(path: str, who: Whose) -> _InLog:

@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import NoReturn
 
 from mem0audit.core import restore as core
+from mem0audit.core import serverrestore
 from mem0audit.core import snapshot as snapshot_core
 from mem0audit.core.advice import stop_command
 from mem0audit.core.errors import Failed, Mem0auditError, Refused
 from mem0audit.core.model import Install, Origin
 from mem0audit.core.restore import Intent, Interrupted, Kept, NotAnIntent, Restored
+from mem0audit.core.serverrestore import ServerIntent
 from mem0audit.core.snapshot import Manifest, SnapshotProblem
-from mem0audit.install.host import Host
+from mem0audit.install.host import Host, resolved
 from mem0audit.install.processes import holders
 from mem0audit.operations.copied import install_of
 from mem0audit.operations.look import Progress
@@ -38,6 +40,8 @@ def interrupted(install: Install, host: Host) -> Interrupted | None:
     """
     if sys.platform != "linux":
         return None
+    if install.vectors is None:
+        return server_interrupted(install, host) if install.server_url is not None else None
     try:
         folders = [Path(t.staging) for t in targets_of(install, None, host)]
     except Refused:
@@ -82,6 +86,41 @@ def read_intent(folders: Sequence[Path]) -> Intent | None:
             "settle the other one first, with --history and --qdrant-path of its own",
         )
     return max(found, key=lambda intent: intent.audited) if found else None
+
+
+def server_interrupted(install: Install, host: Host) -> Interrupted | None:
+    """A restore in place onto a server that was cut off; None where there is none or one is at work just now.
+
+    Changes nothing, raises nothing: `problem` says what could not be looked at.
+    """
+    folder = Path(core.staging_beside(resolved(install.history.value, host)))
+    if not os.path.lexists(folder):
+        return None
+    try:
+        if exchange.at_work(folder):
+            return None
+        intent = read_server_intent(folder)
+    except Refused as problem:
+        return Interrupted(str(folder), None, None, "stuck", problem=problem.message)
+    except OSError as error:
+        return Interrupted(str(folder), None, None, "stuck", problem=words(error))
+    if intent is None:
+        return Interrupted(str(folder), None, None, "clean")
+    places = tuple((piece.target, core.where(piece, exchange.found(piece))) for piece in intent.pieces)
+    return Interrupted(str(folder), intent.snapshot, intent.started_at, "finish", places)
+
+
+def read_server_intent(folder: Path) -> ServerIntent | None:
+    """Raises Refused, OSError."""
+    os.close(exchange.own_folder(folder))
+    try:
+        return serverrestore.parse_intent(snapshots.small_file(folder / core.INTENT))
+    except FileNotFoundError:
+        return None
+    except (NotAnIntent, ValueError) as problem:
+        raise Refused(
+            f"{folder / core.INTENT}: {problem}", "look at that folder, and move it away by hand"
+        ) from None
 
 
 def cut_off_manifest(folders: Sequence[Path]) -> Manifest | None:

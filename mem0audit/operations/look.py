@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
+from mem0audit.core.errors import ServerProblem
 from mem0audit.core.model import (
     Agent,
     CollectionInfo,
@@ -23,6 +24,7 @@ from mem0audit.core.model import (
     NotChecked,
     Origin,
     Place,
+    PointStore,
     StoreLayout,
 )
 from mem0audit.core.points import (
@@ -33,6 +35,7 @@ from mem0audit.core.points import (
     keep_entity,
     owners_of,
 )
+from mem0audit.core.reading import ENTITIES_SUFFIX as ENTITIES_SUFFIX
 from mem0audit.core.reading import TELEMETRY_COLLECTIONS, Entities, Memories, Reading
 from mem0audit.core.seal import NO_SEAL, SealedRows, Sealing, SealKeeper
 from mem0audit.core.signs import FindSecrets, MessageSecrets
@@ -45,13 +48,18 @@ from mem0audit.install.processes import holders
 from mem0audit.operations.otherroots import as_the_agent_sees_it, where_it_lies
 from mem0audit.stores.embedded import EmbeddedStore
 from mem0audit.stores.history import read_history, secrets_in_messages
+from mem0audit.stores.server import connection_to
+from mem0audit.stores.serverstore import ServerStore
 
 T = TypeVar("T")
 
 Progress = Callable[[str, int | None, int | None], None]
 """Called with (phase, done, total); done and total are None where they are not known."""
 
-ENTITIES_SUFFIX = "_entities"
+
+NO_INSTANT = NotChecked(
+    "one instant", "a server is read in pages, and what is written meanwhile may be in them or not", gap=False
+)
 
 
 def no_progress(phase: str, done: int | None, total: int | None) -> None:
@@ -60,7 +68,7 @@ def no_progress(phase: str, done: int | None, total: int | None) -> None:
 
 @dataclass(frozen=True)
 class _Vectors:
-    """The embedded folder as read."""
+    """The embedded folder, or the server, as read."""
 
     collection: Origin
     layout: StoreLayout
@@ -107,27 +115,28 @@ def no_collector() -> Iterator[None]:
 
 
 def _read_vectors(
-    folder: str,
+    store: PointStore,
     wanted: Origin,
     progress: Progress,
     sealing: Sealing | None = None,
     find: FindSecrets | None = None,
-    alone: bool = False,
 ) -> _Vectors:
-    """Every collection of the folder.
+    """Every collection of the folder; of a server those of mem0, since it serves others too.
 
-    Where the configuration names no collection and mem0's default is not there, the only collection of the
-    folder is taken; the returned origin says so.
+    Where the configuration names no collection and mem0's default is not there, the only collection is taken; the
+    returned origin says so.
     """
-    store = EmbeddedStore(folder, alone)
     layout = store.layout()
     collection = chosen_collection(wanted, layout)
     memories: list[Memories] = []
     entities: list[Entities] = []
     telemetry: list[CollectionInfo] = []
     not_read: list[NotChecked] = []
+    others = [info for info in layout.collections if info.foreign]
+    if others:
+        not_read.append(NotChecked("other collections", f"{_named(others)}: left alone", gap=False))
     for info in layout.collections:
-        if not info.has_folder or info.legacy:
+        if not info.has_folder or info.legacy or info.foreign:
             continue
         progress(f"reading {info.name}", None, None)
         configured = info.name == collection.value
@@ -149,6 +158,11 @@ def _read_vectors(
         else:
             memories.append(found)
     return _Vectors(collection, layout, tuple(memories), tuple(entities), tuple(telemetry), tuple(not_read))
+
+
+def _named(collections: Sequence[CollectionInfo], most: int = 10) -> str:
+    names = ", ".join(info.name for info in collections[:most])
+    return names + (f" and {len(collections) - most:,} more" if len(collections) > most else "")
 
 
 def _read_log(
@@ -175,7 +189,7 @@ def chosen_collection(wanted: Origin, layout: StoreLayout) -> Origin:
         if n not in TELEMETRY_COLLECTIONS
         and not (n.endswith(ENTITIES_SUFFIX) and n[: -len(ENTITIES_SUFFIX)] in names)
     ]
-    return Origin(own[0], "the only collection in the folder") if len(own) == 1 else wanted
+    return Origin(own[0], "the only collection there") if len(own) == 1 else wanted
 
 
 def look(
@@ -202,14 +216,22 @@ def look(
         vectors = where_it_lies(
             folder,
             host,
-            lambda path: _read_vectors(path, wanted, progress, sealing, find),
+            lambda path: _read_vectors(EmbeddedStore(path), wanted, progress, sealing, find),
             lambda problem: _Vectors(wanted, StoreLayout(folder, exists=True, problem=problem)),
         )
+    elif install.server_url is not None:
+        with connection_to(install) as connection:
+            store = ServerStore(connection, install.collection.value)
+            vectors = _read_vectors(store, install.collection, progress, sealing, find)
+    else:
+        not_read = (
+            NotChecked("vector store", f"it is {install.provider}: this version reads the log alone"),
+        )
+    if vectors is not None:
         install = replace(install, collection=vectors.collection)
         not_read = vectors.not_read
-    else:
-        what = "a Qdrant server" if install.provider == "qdrant" else install.provider
-        not_read = (NotChecked("vector store", f"it is {what}: this version reads the log alone"),)
+        if install.vectors is None and vectors.layout.problem is None:
+            not_read += (NO_INSTANT,)
     progress("reading the log", None, None)
     path = install.history.value
     log = where_it_lies(
@@ -224,6 +246,9 @@ def look(
         progress("looking for missing memories in other stores", None, None)
     folders = [c.path for c in candidates if c.kind == "vectors"]
     folders.append(str(Path(install.mem0_dir.value) / "migrations_qdrant"))
+    elsewhere = _found_elsewhere(lost, folders, host) if lost else {}
+    if lost and install.server_url is not None and vectors is not None:
+        elsewhere |= _in_other_collections(lost - elsewhere.keys(), install, vectors)
     return Reading(
         install=install,
         history_place=look_at(install.history.value, host),
@@ -238,10 +263,11 @@ def look(
         holders_unseen=None if held.complete else held.why,
         agent=whose_mem0(install, held.holders, host),
         candidates=candidates,
-        elsewhere=_found_elsewhere(lost, folders, host) if lost else {},
+        elsewhere=elsewhere,
         now=host.now,
         boot_at=host.boot_at,
-        live=bool(held.holders) or not held.complete,
+        # Who else writes to a server cannot be seen from here.
+        live=bool(held.holders) or not held.complete or install.server_url is not None,
         not_read=not_read,
         last_seal=NO_SEAL if sealing is None else sealing.last,
         sealed_rows=log.sealed_rows,
@@ -266,7 +292,8 @@ def look_at_copy(
     assert install.vectors is not None
     history, folder = install.history.value, install.vectors.value
     with no_collector():
-        vectors = _read_vectors(folder, install.collection, progress, sealing, find, alone=True)
+        store = EmbeddedStore(folder, alone=True)
+        vectors = _read_vectors(store, install.collection, progress, sealing, find)
         progress("reading the log", None, None)
         log = _read_log(history, sealing, find, alone=True)
     return Reading(
@@ -309,6 +336,19 @@ def _found_elsewhere(lost: Collection[str], folders: Collection[str], host: Host
     for folder in dict.fromkeys(folders):
         held = where_it_lies(folder, host, lambda path: _holding(path, lost), lambda _: ())
         found.update({i: folder for i in held if i not in found})
+    return found
+
+
+def _in_other_collections(lost: Collection[str], install: Install, vectors: _Vectors) -> dict[str, str]:
+    """Which of the ids another collection of the same server has: one log may serve several."""
+    found: dict[str, str] = {}
+    with connection_to(install) as connection:
+        store = ServerStore(connection)
+        for info in vectors.layout.collections:
+            if not info.foreign:
+                continue
+            with suppress(ServerProblem):  # a key for some collections only, or one that is none of mem0's
+                found.update(dict.fromkeys(store.holding(info, lost), info.path))
     return found
 
 

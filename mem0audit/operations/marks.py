@@ -25,8 +25,10 @@ from mem0audit.core.marks import (
     marks_text,
     parse_marks,
 )
+from mem0audit.core.model import Install
 from mem0audit.core.snapshot import Listed, Verdict
 from mem0audit.core.times import shown
+from mem0audit.install.host import Host
 from mem0audit.operations.look import Progress
 from mem0audit.operations.verify import Depth, find_snapshots, verify
 from mem0audit.stores import files, snapshots
@@ -102,15 +104,16 @@ def verify_and_record(
     depth: Depth = "default",
     progress: Progress | None = None,
     now: Callable[[], float] = time.time,
+    server: tuple[Install, Host] | None = None,
 ) -> Recorded:
-    """Verifies a snapshot, and notes the verdict beside it in its folder.
+    """Verifies a snapshot, and notes the verdict beside it in its folder; `server` as `verify` takes it.
 
     Whatever keeps it from being noted (a folder that cannot be written, a file of marks that does not read) is
     said and is no failure. Raises what `verify` raises.
     """
     folder = Path(path).parent
     before = manifest_sha(Path(path))
-    verdict = verify(path, depth, progress)
+    verdict = verify(path, depth, progress, server)
     if not verdict.problems and (depth == "quick" or verdict.not_checked):
         return Recorded(verdict, QUICK if depth == "quick" else "it could not be checked whole")
     if not core.NAME.fullmatch(verdict.name):

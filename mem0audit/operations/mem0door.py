@@ -18,7 +18,16 @@ from typing import Any, NoReturn
 
 from mem0audit.core import versions
 from mem0audit.core.errors import CouldNotRead, Refused, UsageProblem
-from mem0audit.core.model import Agent, CollectionInfo, HistoryFile, Install, NotChecked, Origin
+from mem0audit.core.model import (
+    Agent,
+    CollectionInfo,
+    HistoryFile,
+    Holder,
+    Install,
+    NotChecked,
+    Origin,
+)
+from mem0audit.core.server import Secret, parse_address
 from mem0audit.core.times import shown
 from mem0audit.install.agents import CLIENT, MEM0, packages_of, whose_mem0
 from mem0audit.install.host import Host, home_of_uid, resolved, seen_through
@@ -26,13 +35,15 @@ from mem0audit.install.permissions import changeable_by_others
 from mem0audit.install.processes import holders
 from mem0audit.operations import ledger as ledgers
 from mem0audit.operations.look import chosen_collection
+from mem0audit.operations.stores import Served, place_of, store_of
 from mem0audit.operations.targets import account, refuse_in_use
 from mem0audit.stores import files
 from mem0audit.stores.embedded import EmbeddedStore
 from mem0audit.stores.history import read_history_file
 from mem0audit.stores.ledger import CannotUse, KnownAgent
-from mem0audit.stores.mem0api import Mem0Worker, WorkerVersions
+from mem0audit.stores.mem0api import Mem0Worker, ServerAccess, WorkerVersions
 from mem0audit.stores.mem0live import LiveMemory, stores_of, versions_here
+from mem0audit.stores.server import checked_key
 
 _NAME_IT = "name the agent's Python with --agent-python, or audit once while the agent runs: that finds it"
 _LOOK_ANEW = "if the agent was upgraded, audit once while it runs, so that its versions are known"
@@ -44,7 +55,7 @@ class Door:
 
     `own` where it is mem0audit's own; `user` is the uid that it is run as, None where that is ours. The paths have
     their symlinks followed. `collection` is that of the memories; `dims` are None where it does not exist yet and
-    nothing says them.
+    nothing says them. With `server` the memories are on that Qdrant server, and `vectors` is its address.
     """
 
     interpreter: str
@@ -58,6 +69,16 @@ class Door:
     collection: str
     dims: int | None
     exists: bool
+    server: ServerAccess | None = None
+
+    @property
+    def store(self) -> EmbeddedStore | Served:
+        """The vector store as it is read."""
+        if self.server is None:
+            return EmbeddedStore(self.vectors)
+        key = self.server.api_key
+        address = parse_address(self.server.url)
+        return Served(address, None if key is None else Secret(key), self.collection)
 
 
 def find_door(
@@ -78,14 +99,16 @@ def find_door(
     """
     if sys.platform != "linux":
         raise Refused("memories are changed on Linux only: elsewhere it cannot be seen who has a store open")
-    if install.vectors is None:
-        what = "a Qdrant server" if install.provider == "qdrant" else install.provider
-        raise Refused(f"the vector store is {what}: this version changes embedded Qdrant folders only")
-    history, vectors = _real(install.history.value, host), _real(install.vectors.value, host)
-    layout = EmbeddedStore(vectors).layout()
+    if install.vectors is None and install.server_url is None:
+        raise Refused(f"the vector store is {install.provider}: this version changes those of Qdrant only")
+    history, place = _real(install.history.value, host), place_of(install)
+    vectors = place if install.vectors is None else _real(place, host)
+    layout = store_of(install, vectors).layout()
     problem = layout.problem.detail if layout.problem is not None else layout.meta_problem
+    if problem is not None and install.vectors is None:
+        raise CouldNotRead(f"{place}: {problem}")
     if problem is not None and problem != "missing":
-        raise Refused(f"{install.vectors.value}: {problem}: mem0 is not let at it", "mem0audit audit")
+        raise Refused(f"{place}: {problem}: mem0 is not let at it", "mem0audit audit")
     there = [c for c in layout.collections if c.has_folder]
     name = chosen_collection(install.collection, layout).value
     found = next((c for c in there if c.name == name), None)
@@ -93,8 +116,11 @@ def find_door(
     if log.file.problem is not None and log.file.problem.kind not in ("missing", "no-table", "empty"):
         raise CouldNotRead(f"{install.history.value}: {log.file.problem.detail}")
     own_uid = os.geteuid()
-    user = _user(history, vectors) if copy_of is None else None if own_uid or uid == own_uid else uid
     agents = copy_of or install
+    if copy_of is None:
+        user = _user(history, *([] if install.vectors is None else [vectors]))
+    else:
+        user = None if own_uid or uid == own_uid else uid
     at = None
     if agents.agent_python is not None:
         at = whose_mem0(agents, (), host)
@@ -110,7 +136,7 @@ def find_door(
     if own and copy_of is not None:
         _check_own_on_copy(log, mem0)
     elif own:
-        _check_own(found, log, mem0, client)
+        _check_own(found, log, mem0, client if install.vectors is not None else None)
     else:
         _check_other(agents, host, at, client, ledger=ledger)
     assert at.interpreter is not None
@@ -127,6 +153,7 @@ def find_door(
         collection=name,
         dims=found.dims if found is not None else install.embedder_dims,
         exists=found is not None,
+        server=access_of(install),
     )
 
 
@@ -142,6 +169,14 @@ def find_door_to_copy(
             return find_door(copy, host, ledger=False, copy_of=replace(of, agent_python=None))
         except (Refused, UsageProblem):
             raise problem from None
+
+
+def access_of(install: Install) -> ServerAccess | None:
+    """The server of an install for mem0's worker, which gets the key too; None for a folder."""
+    if install.vectors is not None or install.server_url is None:
+        return None
+    key = install.server_key
+    return ServerAccess(install.server_url.value, None if key is None else checked_key(key).reveal())
 
 
 @contextmanager
@@ -177,6 +212,7 @@ def open_door(door: Door, host: Host, *, config: Mapping[str, Any] | None = None
             scratch,
             door.dims,
             door.user,
+            server=door.server,
             embedder="none" if config is None else "config",
             config=config,
             check=check,
@@ -237,6 +273,12 @@ def inside(memory: Any, host: Host) -> tuple[Install, Door, LiveMemory]:
 
 def refuse_and_remember(install: Install, host: Host) -> str | None:
     """`refuse_in_use`; and whoever has it open is the agent, under whose mem0 it is changed when that has stopped."""
+    remember_agent(install, host)
+    return refuse_in_use(install, host)
+
+
+def remember_agent(install: Install, host: Host) -> tuple[Holder, ...]:
+    """Who has the install open: the agent, under whose mem0 it is changed. It is noted in the ledger."""
     paths = [o.value for o in (install.history, install.vectors) if o is not None]
     held = holders(paths, host).holders
     agent = whose_mem0(install, held, host) if held else None
@@ -244,7 +286,7 @@ def refuse_and_remember(install: Install, host: Host) -> str | None:
         with ledgers.opened(install, host, make=True) as book:
             if book is not None and not isinstance(book, NotChecked):
                 ledgers.note_agent(book, agent, held, host)
-    return refuse_in_use(install, host)
+    return held
 
 
 # --- Whose mem0 -----------------------------------------------------------------------------------------
@@ -344,13 +386,14 @@ def _check_log(log: HistoryFile, mem0: str, path: str) -> None:
         )
 
 
-def _check_own(found: CollectionInfo | None, log: HistoryFile, mem0: str, client: str) -> None:
-    """Refuses our own mem0 where the stores are in another format than it writes, or there is nothing to go by."""
+def _check_own(found: CollectionInfo | None, log: HistoryFile, mem0: str, client: str | None) -> None:
+    """Refuses our own mem0 where the stores are in another format than it writes, or there is nothing to go by. A
+    server has its own format, whatever the client (None)."""
     is_second = (versions.parse(mem0) or (0,)) >= (2, 0, 0)
     why = None
     if found is None:
         why = "there is no collection yet, whose format would tell"
-    elif not versions.is_format_of(client, found.config_keys):
+    elif client is not None and not versions.is_format_of(client, found.config_keys):
         why = f"the collection {found.name} was not made by qdrant-client {client}, which ours would use"
     elif found.keyword_slot != is_second:
         why = f"the collection {found.name} was made by mem0 {'1.x' if is_second else '2.x'}, ours is {mem0}"
@@ -392,9 +435,10 @@ def _check_other(install: Install, host: Host, at: Agent, client: str, *, ledger
 # --- As whom ---------------------------------------------------------------------------------------------
 
 
-def _user(history: str, vectors: str) -> int | None:
-    """The uid that mem0 is run as: the owner of both stores; None where that is us. Raises Refused."""
-    owners = {path: Path(path).stat().st_uid for path in (vectors, history) if os.path.lexists(path)}
+def _user(*stores: str) -> int | None:
+    """The uid that mem0 is run as: the owner of both stores, of a server's of the log; None where that is us. Raises
+    Refused."""
+    owners = {path: Path(path).stat().st_uid for path in reversed(stores) if os.path.lexists(path)}
     if not owners:
         return None
     if len(set(owners.values())) > 1:
@@ -403,7 +447,7 @@ def _user(history: str, vectors: str) -> int | None:
     if uid == os.geteuid():
         return None
     if os.geteuid() != 0:
-        raise Refused(f"{vectors} belongs to {account(uid)}", "run it as that user, or with sudo")
+        raise Refused(f"{stores[-1]} belongs to {account(uid)}", "run it as that user, or with sudo")
     return uid
 
 

@@ -61,9 +61,14 @@ def places_before(install: Install, host: Host) -> dict[str, float]:
     here = {_real(install.history.value, host)}
     if install.vectors is not None:
         here.add(_real(install.vectors.value, host))
+    elif install.server_url is not None:
+        here.add(install.server_url.value)
     found: dict[str, float] = {}
     for move in reversed(moves):  # the newest first: what was moved twice is followed back
         if move.new in here or move.new in found:
+            if "://" in move.old:  # a server
+                found[move.old] = max(move.at, found.get(move.old, move.at))
+                continue
             for old in {
                 move.old,
                 os.path.join(_real(os.path.dirname(move.old), host), os.path.basename(move.old)),
@@ -87,8 +92,9 @@ def followed(install: Install, host: Host) -> tuple[tuple[Followed, ...], NotChe
         why = error.strerror if isinstance(error, OSError) else str(error)
         return (), NotChecked("moves", f"{ledger_folder(host)}/{RECORD}: {why}", gap=False)
     places: list[tuple[Half, str]] = [("history", install.history.value)]
-    if install.vectors is not None:
-        places.append(("vectors", install.vectors.value))
+    store = install.vectors or install.server_url
+    if store is not None:
+        places.append(("vectors", store.value))
     both = dict.fromkeys(
         moved for place in places for moved in of_places(moves, [place, (place[0], _real(place[1], host))])
     )
@@ -96,6 +102,15 @@ def followed(install: Install, host: Host) -> tuple[tuple[Followed, ...], NotChe
 
 
 def _seen(move: Move, host: Host) -> Seen:
+    if "://" in move.old:  # who works on a server cannot be seen
+        there = holders([move.new], host)
+        changed_at = _changed_at(host.at(_real(move.new, host)))
+        return Seen(there.holders, (), "nothing", None, changed_at, there.complete)
+    if "://" in move.new:  # nor who began to
+        there = holders([move.old], host)
+        is_there = "something" if os.path.lexists(host.at(_real(move.old, host))) else "nothing"
+        changed_at = _changed_at(host.at(move.old))
+        return Seen((), there.holders, is_there, changed_at, None, complete=False)  # type: ignore[arg-type]
     new, old = holders([move.new], host), holders([move.old], host)
     if not os.path.lexists(host.at(_real(move.old, host))):
         is_there = "nothing"  # a link that leads to nothing is none of the agent's

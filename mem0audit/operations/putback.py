@@ -18,8 +18,8 @@ from mem0audit.install.places import look_at
 from mem0audit.operations.interrupted import interrupted, words
 from mem0audit.operations.leftmoves import refuse_left_moves
 from mem0audit.operations.look import Progress, no_progress
+from mem0audit.operations.pairs import plan_pair, take_pair
 from mem0audit.operations.seal import explain
-from mem0audit.operations.snapshot import create, plan_create
 from mem0audit.operations.targets import in_use, only_linux, refuse_in_use
 from mem0audit.stores import exchange
 from mem0audit.stores.history import StrandedLog, read_history_file, stranded_log
@@ -57,8 +57,8 @@ def plan_put_back(install: Install, host: Host, folder: str, *, ledger: bool = T
         raise Refused(
             "a restore was cut off here: that comes first", "mem0audit snapshot restore --in-place --dry-run"
         )
-    unseen = refuse_in_use(install, host) if install.vectors is not None else None
-    plan_create(install, host, folder)
+    unseen = refuse_in_use(install, host)
+    plan_pair(install, host, folder)
     return PutBackPlan(install, tables, log.rows, log.lowest, folder, unseen, ledger)
 
 
@@ -90,9 +90,7 @@ def apply_put_back(
     started = time.monotonic()
     install = plan.install
     say("taking a snapshot first", None, None)
-    taken = create(
-        plan_create(install, host, plan.folder), host, progress=progress, now=now, ledger=plan.ledger
-    )
+    taken = take_pair(install, host, plan.folder, progress=progress, now=now, ledger=plan.ledger)
     real = Path(resolved(install.history.value, host))
     warnings: tuple[str, ...] = taken.notes
     try:
@@ -101,7 +99,7 @@ def apply_put_back(
                 folder = Path(resolved(install.vectors.value, host))
                 if folder.is_dir():
                     stack.enter_context(exchange.store_locked(folder))
-                refuse_in_use(install, host)  # again: the snapshot took its time
+            refuse_in_use(install, host)  # again: the snapshot took its time
             planned = _stranded(str(real), host)
             if not any(table.missing for table in planned.tables):
                 raise Failed("the log has those rows by now; nothing was changed")

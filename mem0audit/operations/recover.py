@@ -22,6 +22,7 @@ from mem0audit.core.model import (
     Install,
     NotChecked,
     PointId,
+    PointStore,
     Report,
     Snapshots,
     VectorFacts,
@@ -42,6 +43,7 @@ from mem0audit.operations.look import ENTITIES_SUFFIX, Progress, chosen_collecti
 from mem0audit.operations.mem0door import Door, open_door
 from mem0audit.operations.otherroots import where_it_lies
 from mem0audit.operations.show import normalised
+from mem0audit.operations.stores import place_of, store_of
 from mem0audit.operations.targets import refuse_in_use
 from mem0audit.stores.embedded import EmbeddedStore
 from mem0audit.stores.history import read_history_file, read_rows, rows_of, speakers
@@ -553,13 +555,12 @@ class _Store:
     @staticmethod
     def read(install: Install, host: Host, ids: Collection[str]) -> _Store:
         """Raises CouldNotRead."""
-        assert install.vectors is not None
-        folder, wanted = install.vectors.value, frozenset(ids)
+        folder, wanted = place_of(install), frozenset(ids)
 
         def failed(problem: FileProblem) -> NoReturn:
             raise CouldNotRead(f"{folder}: {problem.detail}")
 
-        def read(path: str) -> tuple[dict[core.Twin, str], dict[Any, str], dict[str, _Payload]]:
+        def read(store: PointStore) -> tuple[dict[core.Twin, str], dict[Any, str], dict[str, _Payload]]:
             twins: dict[core.Twin, str] = {}
             made: dict[Any, str] = {}
             payloads: dict[str, _Payload] = {}
@@ -573,7 +574,6 @@ class _Store:
                 if str(point_id) in wanted:
                     payloads[str(point_id)] = dict(payload)
 
-            store = EmbeddedStore(path)
             layout = store.layout()
             name = chosen_collection(install.collection, layout).value
             for info in layout.collections:
@@ -583,7 +583,9 @@ class _Store:
                         raise CouldNotRead(f"{points.file.path}: {points.file.problem.detail}")
             return twins, made, payloads
 
-        return _Store(*where_it_lies(folder, host, read, failed))
+        if install.vectors is None:
+            return _Store(*read(store_of(install)))
+        return _Store(*where_it_lies(folder, host, lambda path: read(EmbeddedStore(path)), failed))
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from mem0audit.operations.leftmoves import refuse_left_moves
 from mem0audit.operations.look import Progress, no_progress
 from mem0audit.operations.residue import read_log, read_vectors, residue, whose
 from mem0audit.operations.seal import explain
+from mem0audit.operations.stores import store_of
 from mem0audit.operations.targets import SLACK_BYTES, in_use, only_linux, refuse_in_use
 from mem0audit.stores import exchange, overwrite, rawfiles
 from mem0audit.stores.embedded import EmbeddedStore
@@ -38,9 +39,9 @@ def plan_clearing(install: Install, host: Host) -> ClearPlan:
     """Every database of both stores. Changes nothing. Raises Refused while somebody has the install open, where a
     restore was cut off here, where a store lies under another root, or where there is no room."""
     only_linux()
-    if install.vectors is None:
-        raise Refused("the vector store is no embedded Qdrant folder: its free pages are not ours to clear")
-    for path in (install.history.value, install.vectors.value):
+    if install.vectors is None and install.server_url is None:
+        raise Refused("the vector store is no Qdrant: what it keeps is not known")
+    for path in [o.value for o in (install.history, install.vectors) if o is not None]:
         if seen_through(path, host)[0] is not None:
             raise Refused(f"{path} lies under another process's root: nothing is changed there")
     refuse_left_moves(install, host)
@@ -64,13 +65,14 @@ def plan_clearing(install: Install, host: Host) -> ClearPlan:
 
 
 def _paths(install: Install, host: Host) -> list[str]:
-    assert install.vectors is not None
     try:
         history = resolved(install.history.value, host)
-        folder = resolved(install.vectors.value, host)
+        folder = None if install.vectors is None else resolved(install.vectors.value, host)
     except OSError as error:
         raise Refused(words(error)) from None
     paths = [history] if rawfiles.exists(history) else []
+    if folder is None:
+        return paths  # a server's files are its own
     layout = EmbeddedStore(folder).layout()
     if layout.problem is not None:
         raise Refused(f"{folder}: {layout.problem.detail}")
@@ -93,11 +95,10 @@ def _database(path: str) -> Database:
 @contextmanager
 def _held(install: Install, host: Host, unseen: str | None) -> Iterator[None]:
     """Qdrant's own lock, so that no agent starts meanwhile; SQLite's are taken by each change."""
-    assert install.vectors is not None
-    folder = Path(resolved(install.vectors.value, host))
+    folder = None if install.vectors is None else Path(resolved(install.vectors.value, host))
     with ExitStack() as stack:
         try:
-            if folder.is_dir():
+            if folder is not None and folder.is_dir():
                 stack.enter_context(exchange.store_locked(folder))
             refuse_in_use(install, host)
         except exchange.InUse as problem:
@@ -158,7 +159,6 @@ def plan_redaction(
     plan_clearing. CouldNotRead where a store cannot be read whole.
     """
     clearing = plan_clearing(install, host)
-    assert install.vectors is not None
     if scope is not None:
         book = whose(install, host, scope, (), ledger=ledger)
         if book.not_read and not memory_ids:
@@ -168,7 +168,7 @@ def plan_redaction(
     else:
         who = whose(install, host, None, tuple(memory_ids), ledger=ledger).whose
     who = replace(who, ids=who.ids | frozenset(memory_ids))
-    vectors = read_vectors(install.vectors.value, who)
+    vectors = read_vectors(store_of(install), who)
     log = read_log(install.history.value, who, vectors.everybody)
     for gap in (*vectors.not_read, *log.not_read):
         raise CouldNotRead(f"{gap.what}: {gap.why}; nothing was changed")

@@ -151,6 +151,24 @@ def _after_its_process(install: Install, pair: str | None, host: Host) -> Instal
     return replace(install, history=Origin(inner, install.history.decided_by))
 
 
+def place_to_move_to(to: str, host: Host) -> str:
+    """A new folder (absolute) with its links followed. Raises Refused where nothing lasts there."""
+    real = _real(to, host)
+    _check_place(to, real, look_at(real, host), host)
+    check_names([real])
+    return real
+
+
+def check_writable(to: str, real: str) -> None:
+    """Refuses where a new folder could not be made."""
+    new = next(one for one in Path(real).parents if os.path.isdir(one))  # noqa: PTH112
+    if not os.access(new, os.W_OK | os.X_OK):
+        raise Refused(
+            f"{to}: nothing can be written in {new} (a read-only filesystem, or another user's folder)",
+            "name another folder with --to, or run it as its owner",
+        )
+
+
 def _check_place(to: str, real: str, place: Place, host: Host) -> None:
     """Refuses a place that does not last, or that cannot be given its name by one rename."""
     if place.problem is not None:
@@ -199,12 +217,7 @@ def _check_around(to: str, where: Destination, seen: Install, host: Host) -> Non
 
 def _check_writable(to: str, where: Destination, seen: Install, host: Host) -> None:
     """Refuses where the new stores could not be written, or the old ones not be put aside."""
-    new = next(one for one in Path(where.vectors).parents if os.path.isdir(one))  # noqa: PTH112
-    if not os.access(new, os.W_OK | os.X_OK):
-        raise Refused(
-            f"{to}: nothing can be written in {new} (a read-only filesystem, or another user's folder)",
-            "name another folder with --to, or run it as its owner",
-        )
+    check_writable(to, where.vectors)
     assert seen.vectors is not None
     for path in [seen.vectors.value, *([seen.history.value] if where.history is not None else [])]:
         real = _resolved(path, host)

@@ -48,7 +48,7 @@ from mem0audit.operations.changes import (
 )
 from mem0audit.operations.look import Progress, no_collector, no_progress
 from mem0audit.operations.mem0door import Door
-from mem0audit.stores.embedded import EmbeddedStore
+from mem0audit.operations.stores import store_of
 
 _JUDGED = tuple(code for code in RULES if code[0] in "DHECT")
 
@@ -69,12 +69,11 @@ def plan_repair(
 
     Reads everything, changes nothing; the agent may be running. `folder` is where the snapshot goes that is taken
     first. Why nothing can be applied now is in the plan (`blocked`). Raises Refused for a vector store that is no
-    folder, CouldNotRead where one of the two stores could not be read whole: findings are judged of both.
+    Qdrant, CouldNotRead where one of the two stores could not be read whole: findings are judged of both.
     """
     say = progress or no_progress
-    if install.vectors is None:
-        what = "a Qdrant server" if install.provider == "qdrant" else install.provider
-        raise Refused(f"the vector store is {what}: this version repairs embedded Qdrant folders only")
+    if install.vectors is None and install.server_url is None:
+        raise Refused(f"the vector store is {install.provider}: this version repairs those of Qdrant only")
     way = way_in(install, host)
     door, blocked = way.door, way.blocked
     reading, findings = _findings(install, host, say, pause)
@@ -146,8 +145,24 @@ def _todo(
 ) -> Steps:
     erased = erased_and_back(reading, host, folder)
     return repair_steps(
-        reading, findings, wanted, mem0=mem0, payloads=_payloads_of_copies(reading), erased=erased
+        reading,
+        findings,
+        wanted,
+        mem0=mem0,
+        payloads=_payloads_of_copies(reading),
+        erased=erased,
+        vectors=_vectors_on_server(reading, findings),
     )
+
+
+def _vectors_on_server(reading: Reading, findings: Sequence[Finding]) -> dict[str, VectorFacts]:
+    """The facts of the vectors that would be written again: a reading of a server has none."""
+    home = reading.configured
+    if home is None or not reading.on_server:
+        return {}
+    store = store_of(reading.install)
+    ids = [f.memory_id for f in findings if f.code == "D305" and f.memory_id is not None]
+    return {i: one.vector for i in ids for one in store.find(home.info, i)}
 
 
 def _payloads_of_copies(reading: Reading) -> dict[str, bytes]:
@@ -163,8 +178,7 @@ def _payloads_of_copies(reading: Reading) -> dict[str, bytes]:
         rest = sorted((key, repr(value)) for key, value in payload.items() if key not in OF_ITS_OWN)
         return blake2b(canonical(rest).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
-    assert reading.vectors_path is not None
-    read = EmbeddedStore(reading.vectors_path).points(home.info, keep)
+    read = store_of(reading.install).points(home.info, keep)
     return {str(i): digest for i, digest in read.rows.items() if digest is not None}
 
 
@@ -189,7 +203,8 @@ def apply_repair(
     assert folder is not None
 
     def again(door: Door) -> Steps:
-        reading, findings = _findings(install, host, say)
+        # a server has no lock that keeps others out: there what stands at two looks counts
+        reading, findings = _findings(install, host, say, None if door.server is None else time.sleep)
         return _todo(reading, findings, plan.wanted, host, door.mem0, folder)
 
     changed = apply_steps(

@@ -22,6 +22,7 @@ from mem0audit.core.model import (
     Install,
     NotChecked,
     PointId,
+    PointStore,
     SeenSnapshot,
     VectorFacts,
 )
@@ -41,9 +42,12 @@ from mem0audit.operations.interrupted import interrupted
 from mem0audit.operations.known import known_snapshots
 from mem0audit.operations.leftmoves import left_moves
 from mem0audit.operations.look import ENTITIES_SUFFIX, Progress, no_collector, no_progress
+from mem0audit.operations.moved import places_before
 from mem0audit.operations.otherroots import as_the_agent_sees_it, where_it_lies
 from mem0audit.operations.schedule import policies
+from mem0audit.operations.serverresidue import kept_by_server
 from mem0audit.operations.show import normalised
+from mem0audit.operations.stores import store_of
 from mem0audit.stores import rawfiles
 from mem0audit.stores.embedded import EmbeddedStore
 from mem0audit.stores.exchange import SIDES
@@ -165,14 +169,14 @@ def _texts_of(payload: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def collections_of(
-    store: EmbeddedStore,
+    store: PointStore,
 ) -> tuple[list[CollectionInfo], list[CollectionInfo], list[NotChecked]]:
     """The collections of memories, those of entities, and what cannot be read."""
     layout = store.layout()
     if layout.problem is not None:
-        return [], [], [NotChecked(store.folder, layout.problem.detail)]
+        return [], [], [NotChecked(layout.path, layout.problem.detail)]
     if not layout.exists:
-        return [], [], [NotChecked(store.folder, "does not exist")]
+        return [], [], [NotChecked(layout.path, "does not exist")]
     names = {info.name for info in layout.collections}
     memories: list[CollectionInfo] = []
     entities: list[CollectionInfo] = []
@@ -182,16 +186,15 @@ def collections_of(
             gaps.append(
                 NotChecked(info.path, "is of a format before qdrant-client 1.1.7: its rows are not read")
             )
-        if not info.has_folder or info.legacy:
+        if not info.has_folder or info.legacy or info.foreign:
             continue
         base = info.name.removesuffix(ENTITIES_SUFFIX)
         (entities if base != info.name and base in names else memories).append(info)
     return memories, entities, gaps
 
 
-def read_vectors(folder: str, who: Whose, alone: bool = False) -> VectorsSeen:
-    """What the rows of a vector folder hold of it, and every text of theirs."""
-    store = EmbeddedStore(folder, alone)
+def read_vectors(store: PointStore, who: Whose) -> VectorsSeen:
+    """What the rows of a vector store hold of it, and every text of theirs."""
     seen = VectorsSeen()
     memories, entities, gaps = collections_of(store)
     seen.not_read += gaps
@@ -396,8 +399,7 @@ def _encoded(texts: Sequence[str]) -> bytes:
     return b"\0\xff\0".join(text.encode("utf-8", "surrogatepass") for text in texts)
 
 
-def _others_in_vectors(folder: str, who: Whose, ids: Collection[str], needles: Needles) -> Others:
-    store = EmbeddedStore(folder)
+def _others_in_vectors(store: PointStore, who: Whose, ids: Collection[str], needles: Needles) -> Others:
     others = Others()
     memories, entities, _ = collections_of(store)
 
@@ -480,7 +482,7 @@ def search_stores(
     others = Others()
     if any(one.anything for one in found):
         who = Whose(None, ids, frozenset())
-        others.join(_others_in_vectors(install.vectors.value, who, ids, needles))
+        others.join(_others_in_vectors(EmbeddedStore(install.vectors.value), who, ids, needles))
         others.join(_others_in_log(install.history.value, who, ids, needles))
     return tuple(_judged(one, others) for one in found), tuple(gaps)
 
@@ -531,6 +533,15 @@ def residue(
         say("reading the copies that are known", None, None)
         copies, more = _copies(named, host, who, book.exports, settings or Settings(), ledger, not_searched)
     not_searched += [*vectors.not_read, *log.not_read]
+    if install.vectors is None and install.server_url is not None:
+        say("looking what else the server keeps", None, None)
+        of_scope = who.scope if isinstance(who.scope, Scope) else None
+        kept = kept_by_server(install, of_scope, who.ids)
+        vectors.rows += kept.rows
+        not_searched += kept.not_searched
+        server_copies = kept.copies
+    else:
+        server_copies = ()
     everything += [*vectors.texts, *log.texts, *more]
     needles = Needles(everything)
     found, unread = _search_places(_places(install), needles, say, "searching the files")
@@ -572,7 +583,8 @@ def residue(
         copies=tuple(
             Copy(c.kind, c.path, c.memories, c.rows, c.until, tuple(_judged(one, others) for one in some))
             for c, some in in_copies
-        ),
+        )
+        + server_copies,
         own_secure_delete=secure_delete_here(),
         not_searched=(*not_searched, ELSEWHERE),
         seconds=time.monotonic() - started,
@@ -580,16 +592,17 @@ def residue(
 
 
 def _vectors_of(install: Install, host: Host, who: Whose) -> VectorsSeen:
-    if install.vectors is None:
-        what = "a Qdrant server" if install.provider == "qdrant" else install.provider
-        gap = NotChecked("the vector store", f"it is {what}: this version reads embedded folders only")
+    if install.vectors is None and install.server_url is None:
+        gap = NotChecked("the vector store", f"it is {install.provider}, and no Qdrant: it is not read")
         return VectorsSeen(not_read=[gap])
+    if install.vectors is None:
+        return read_vectors(store_of(install), who)
     folder = install.vectors.value
 
     def failed(problem: FileProblem) -> VectorsSeen:
         return VectorsSeen(not_read=[NotChecked(folder, problem.detail)])
 
-    return where_it_lies(folder, host, lambda path: read_vectors(path, who), failed)
+    return where_it_lies(folder, host, lambda path: read_vectors(EmbeddedStore(path), who), failed)
 
 
 def _log_of(install: Install, host: Host, who: Whose, everybody: Collection[str]) -> LogSeen:
@@ -608,10 +621,12 @@ def _others_of(install: Install, host: Host, who: Whose, ids: Collection[str], n
             where_it_lies(
                 install.vectors.value,
                 host,
-                lambda path: _others_in_vectors(path, who, ids, needles),
+                lambda path: _others_in_vectors(EmbeddedStore(path), who, ids, needles),
                 lambda _: Others(),
             )
         )
+    elif install.server_url is not None:
+        others.join(_others_in_vectors(store_of(install), who, ids, needles))
     path = install.history.value
     others.join(
         where_it_lies(path, host, lambda path: _others_in_log(path, who, ids, needles), lambda _: Others())
@@ -674,12 +689,22 @@ def _copies(
         history = rawfiles.in_folder(one.path, snapshot_core.HISTORY)
         folder = rawfiles.in_folder(one.path, snapshot_core.VECTORS)
         memories, rows = _read_copy(folder, history, who, texts, not_searched)
+        if not rawfiles.exists(folder):
+            not_searched.append(NotChecked(one.path, "its vectors are in a server's own snapshots: not read"))
         kind = "snapshot" if one.pair else "imported backup"
         found.append(_CopySeen(kind, one.path, (one.path,), memories, rows, _goes(one, until)))
     found += [
         _CopySeen("unfinished snapshot", path, (path,), None, None, "until the next snapshot create")
         for path in known.unfinished
     ]
+    for path in places_before(install, host) if ledger else ():
+        if "://" in path:
+            why = "the store was moved from there, and left there as it was: it is not searched"
+            not_searched.append(NotChecked(path, why))
+        elif rawfiles.exists(rawfiles.in_folder(path, "collection")) and not _leads_here(path, install):
+            memories, rows = _read_copy(path, None, who, texts, not_searched)
+            said = "until you remove it: the store was moved from there"
+            found.append(_CopySeen("left by a move", path, (path,), memories, rows, said))
     for kept in put_aside(install, host):
         path = kept.path
         discard = f"until mem0audit {'snapshot restore' if kept.work == 'restore' else 'relocate'} --discard-replaced"
@@ -708,6 +733,11 @@ def until_when(path: str, host: Host) -> str:
     return _until((str(Path(real).parent),), host).get(real, _NO_SCHEDULE)
 
 
+def _leads_here(path: str, install: Install) -> bool:
+    """Whether a link at an old place leads to where the store is now."""
+    return install.vectors is not None and Path(path).resolve() == Path(install.vectors.value).resolve()
+
+
 def _goes(one: SeenSnapshot, until: Mapping[str, str]) -> str:
     if one.until is not None:
         return f"short-lived: the first command after {shown(one.until)} removes it"
@@ -733,7 +763,7 @@ def _read_copy(
     memories = rows = None
     ids = who
     if folder is not None and rawfiles.exists(folder):
-        seen = read_vectors(folder, who, alone=True)
+        seen = read_vectors(EmbeddedStore(folder, alone=True), who)
         gaps += seen.not_read
         texts += seen.texts
         memories = None if any(r.count is None for r in seen.rows) else len(seen.mine)

@@ -96,7 +96,12 @@ def plan_restore(
     only_linux()
     of = install
     try:
-        manifest = _verified(snapshot, progress)
+        manifest = verified(snapshot, progress)
+        if manifest.server is not None:
+            raise Refused(
+                f"{snapshot} holds collections of a Qdrant server, not of an embedded folder",
+                "name the server that they go onto with --qdrant-url",
+            )
         of = install or _original(manifest, agent_python)
         erasures, not_read = _erasures(manifest, snapshot, of, host, ledger, without_erasure_record)
         uid = _owner(to, install, host)[0]
@@ -108,7 +113,7 @@ def plan_restore(
             raise
         return plan
     if to is not None:
-        _check_new(to, snapshot, manifest, host, _times(erase))
+        check_new(to, snapshot, manifest, host, _times(erase))
         warnings = _warnings(manifest, snapshot, None, None)
         if look_at(to, host).volatile:
             warnings += (f"{to} lies in memory: it is gone at the next reboot. The snapshot stays.",)
@@ -181,7 +186,7 @@ def _owner(to: str | None, install: Install | None, host: Host) -> tuple[int, in
     return owner or (os.geteuid(), os.getegid())
 
 
-def _verified(snapshot: str, progress: Progress | None) -> Manifest:
+def verified(snapshot: str, progress: Progress | None) -> Manifest:
     """The manifest of a snapshot that holds what it says. Raises Refused, CouldNotRead."""
     verdict = verify(snapshot, "default", progress)
     if verdict.manifest is None or not verdict.good:
@@ -239,6 +244,22 @@ def _erasures(
     return record.for_copy(manifest), () if record.known else not_read
 
 
+def check_erasures(
+    manifest: Manifest, snapshot: str, install: Install | None, host: Host, ledger: bool, without: bool
+) -> tuple[str, ...]:
+    """Refuses a snapshot that is older than an erasure on record; gives what record could not be read. Raises Refused,
+    also where no record can be read and it was not said to go on without."""
+    of = install or install_of(manifest, Path(snapshot))
+    newer, not_read = _erasures(manifest, snapshot, of, host, ledger, without)
+    if newer:
+        raise Refused(
+            f"{snapshot} is older than an erasure ({shown(newer[-1].at)}; {len(newer)} since it was taken): it would "
+            "bring back what was erased",
+            "restore a snapshot that was taken since:  mem0audit snapshot list",
+        )
+    return not_read
+
+
 def _folder_of(snapshot: str) -> str:
     return str(Path(os.path.realpath(snapshot)).parent)
 
@@ -286,7 +307,7 @@ def _about_places(targets: Sequence[Target]) -> tuple[str, ...]:
     return tuple(said)
 
 
-def _check_new(to: str, snapshot: str, manifest: Manifest, host: Host, times: int) -> None:
+def check_new(to: str, snapshot: str, manifest: Manifest, host: Host, times: int = 1) -> None:
     """Refuses a directory that a restore cannot begin in. Raises Refused."""
     try:
         real = Path(resolved(to, host))
@@ -500,7 +521,7 @@ def _settle_first(
         assert plan.install is not None
         is_this = (done.history, done.vectors) == (targets[0].real, targets[1].real)
         install = plan.install if is_this else restored_install(done)
-        return _put_to_the_chain(done, plan, install, host, say)
+        return put_to_the_chain(done, plan, install, host, say)
 
     with ExitStack() as stack:
         folders, there = _open_staging(targets, owners_of(targets), stack)
@@ -597,13 +618,13 @@ def _exchange(
                     stack.close()
                     take_back(intent, error)
             return finish(
-                manifest, intent, host, lambda done: _put_to_the_chain(done, plan, install, host, say)
+                manifest, intent, host, lambda done: put_to_the_chain(done, plan, install, host, say)
             )
     except exchange.InUse as problem:
         in_use(problem, unseen)
 
 
-def _put_to_the_chain(
+def put_to_the_chain(
     done: Restored, plan: RestorePlan, install: Install, host: Host, say: Progress
 ) -> Restored:
     """Explains the restore to the chain of seals, where there is one: else the next audit would find both stores

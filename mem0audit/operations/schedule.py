@@ -34,7 +34,7 @@ from mem0audit.install.host import Host, seen_through
 from mem0audit.install.places import look_at
 from mem0audit.install.processes import holders
 from mem0audit.install.units import Scope
-from mem0audit.operations.snapshot import plan_create
+from mem0audit.operations.pairs import plan_pair
 from mem0audit.operations.targets import named
 from mem0audit.stores import files
 
@@ -193,7 +193,7 @@ def _planned(
     missing = [path for path, owner in owners.items() if owner is None]
     private = False
     try:
-        seen = plan_create(install, host, folder).install
+        seen = plan_pair(install, host, folder).install
         lies = [seen.history.value, *([seen.vectors.value] if seen.vectors is not None else [])]
         private = any(seen_through(path, host)[0] is not None for path in lies)
     except CouldNotRead:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mem0audit.core.catalogue import CATALOGUE
 from mem0audit.core.errors import CouldNotRead
 from mem0audit.core.model import (
     CollectionInfo,
@@ -16,6 +17,7 @@ from mem0audit.core.model import (
     Install,
     NotChecked,
     PointId,
+    PointStore,
     StoreLayout,
     VectorFacts,
 )
@@ -27,6 +29,8 @@ from mem0audit.operations.look import Progress
 from mem0audit.operations.otherroots import as_the_agent_sees_it, where_it_lies
 from mem0audit.stores.embedded import EmbeddedStore
 from mem0audit.stores.history import read_history_file, rows_of
+from mem0audit.stores.server import connection_to
+from mem0audit.stores.serverstore import ServerStore
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ class Stored:
     """One row of a collection that holds the memory.
 
     `loads` is False for the losers of several rows for one id: Qdrant loads the highest rowid. `problem`
-    says why a row does not decode; then there is no payload.
+    says why a row does not decode; then there is no payload. A server has no rows: there `rowid` is 0.
     """
 
     collection: str
@@ -85,7 +89,8 @@ def normalised(word: str) -> PointId:
 def show(install: Install, host: Host, word: str, *, progress: Progress | None = None) -> Shown:
     """Everything both stores hold of the memory `word` names, and the findings about it.
 
-    Every collection of the folder is searched: a memory can be in one that is not configured. Raises
+    Every collection of the folder is searched: a memory can be in one that is not configured. Of a server those of
+    mem0 are, since it serves others too. Raises
     CouldNotRead where neither store has the id, saying what could not be read.
     """
     memory_id = normalised(word)
@@ -99,9 +104,13 @@ def show(install: Install, host: Host, word: str, *, progress: Progress | None =
         stored, linking, not_checked = where_it_lies(
             folder,
             host,
-            lambda path: _in_vectors(path, memory_id),
+            lambda path: _in_vectors(EmbeddedStore(path), memory_id),
             lambda problem: ((), (), (NotChecked(folder, problem.detail),)),
         )
+    elif install.server_url is not None:
+        with connection_to(install) as connection:
+            store = ServerStore(connection, install.collection.value)
+            stored, linking, not_checked = _in_vectors(store, memory_id)
     log = install.history.value
     rows, unread = where_it_lies(
         log,
@@ -117,6 +126,11 @@ def show(install: Install, host: Host, word: str, *, progress: Progress | None =
             "owners and counts: mem0audit users; newest changes: mem0audit log",
         )
     report = audit(install, host, progress=progress, keep=False)
+    # Without a finding it is sound only as far as the audit saw.
+    known = {n.what for n in not_checked}
+    not_checked += tuple(
+        n for n in report.not_checked if n.gap and n.what not in known and n.what not in CATALOGUE
+    )
     about = {str(memory_id), word}
     return Shown(
         memory_id=str(memory_id),
@@ -132,12 +146,11 @@ def show(install: Install, host: Host, word: str, *, progress: Progress | None =
 _InVectors = tuple[tuple[Stored, ...], tuple[Linking, ...], tuple[NotChecked, ...]]
 
 
-def _in_vectors(folder: str, memory_id: PointId) -> _InVectors:
-    """Its rows in every collection of the folder, the entities that link it, and what could not be read."""
+def _in_vectors(store: PointStore, memory_id: PointId) -> _InVectors:
+    """Its rows in every collection of the store, the entities that link it, and what could not be read."""
     stored: list[Stored] = []
     linking: list[Linking] = []
     not_checked: list[NotChecked] = []
-    store = EmbeddedStore(folder)
     layout = store.layout()
     if layout.problem is not None:
         not_checked.append(NotChecked(layout.path, layout.problem.detail))
@@ -169,10 +182,10 @@ def _in_log(path: str, ids: Collection[str]) -> tuple[tuple[HistoryRow, ...], tu
 
 
 def _readable(layout: StoreLayout) -> list[CollectionInfo]:
-    return [info for info in layout.collections if info.has_folder and not info.legacy]
+    return [info for info in layout.collections if info.has_folder and not info.legacy and not info.foreign]
 
 
-def _stored(store: EmbeddedStore, info: CollectionInfo, memory_id: PointId) -> list[Stored]:
+def _stored(store: PointStore, info: CollectionInfo, memory_id: PointId) -> list[Stored]:
     return [
         Stored(info.name, row.rowid, row.payload, row.vector, loads=row.winner, problem=row.problem)
         for row in store.find(info, memory_id)
@@ -180,7 +193,7 @@ def _stored(store: EmbeddedStore, info: CollectionInfo, memory_id: PointId) -> l
 
 
 def _linking(
-    store: EmbeddedStore, info: CollectionInfo, memory_id: str, not_checked: list[NotChecked]
+    store: PointStore, info: CollectionInfo, memory_id: str, not_checked: list[NotChecked]
 ) -> list[Linking]:
     """Entities of one collection that link the memory, in one pass that keeps nothing else."""
 

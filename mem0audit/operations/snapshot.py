@@ -143,7 +143,8 @@ def checked_folder(folder: str, install: Install, host: Host) -> Place:
             f"{folder} lies on a {where.filesystem}, in memory: a snapshot there is gone at the next reboot",
             "name a folder on a disk with --to",
         )
-    assert install.vectors is not None
+    if install.vectors is None:
+        return where
     store = resolved(install.vectors.value, host)
     real = resolved(folder, host)
     if real == store or real.startswith(store.rstrip("/") + "/"):
@@ -261,10 +262,10 @@ def create(
             assert isinstance(missing, NotChecked)
             return replace(taken, seal=SealOutcome(False, f"there is no ledger: {missing.why}"))
         say("sealing", None, None)
-        return replace(taken, seal=_kept(book, sealing, taken, read[0]))
+        return replace(taken, seal=kept_in_ledger(book, sealing, taken, read[0]))
 
 
-def _kept(book: Ledger, sealing: Sealing, taken: Taken, reading: Reading) -> SealOutcome:
+def kept_in_ledger(book: Ledger, sealing: Sealing, taken: Taken, reading: Reading) -> SealOutcome:
     """Writes to the ledger what a snapshot learned: where it lies, whose each memory is, and a seal."""
     at = taken.manifest.taken_at
     try:

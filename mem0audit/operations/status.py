@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mem0audit import __version__
-from mem0audit.core.model import Agent, Candidate, Holder, Install, NotChecked, Place, Snapshots
+from mem0audit.core.model import (
+    Agent,
+    Candidate,
+    Holder,
+    Install,
+    NotChecked,
+    Origin,
+    Place,
+    Snapshots,
+    StoreLayout,
+)
 from mem0audit.core.moved import Followed
 from mem0audit.core.relocate import LeftMove
 from mem0audit.core.restore import Interrupted
@@ -21,9 +31,12 @@ from mem0audit.operations.discard import put_aside
 from mem0audit.operations.interrupted import interrupted
 from mem0audit.operations.known import known_snapshots
 from mem0audit.operations.leftmoves import left_moves
+from mem0audit.operations.look import chosen_collection
 from mem0audit.operations.moved import followed
 from mem0audit.operations.otherroots import as_the_agent_sees_it
 from mem0audit.stores.ledger import CannotUse
+from mem0audit.stores.server import connection_to
+from mem0audit.stores.serverstore import ServerStore
 
 
 @dataclass(frozen=True)
@@ -33,6 +46,16 @@ class Stand:
     role: str
     place: Place
     decided_by: str
+
+
+@dataclass(frozen=True)
+class ServerSeen:
+    """The Qdrant server of an install as it was asked: `layout` has its version and collections, or why there are
+    none. `key_from` is where the API key comes from ("$NAME", a file), None without one."""
+
+    address: Origin
+    key_from: str | None
+    layout: StoreLayout
 
 
 @dataclass(frozen=True)
@@ -70,11 +93,13 @@ class Status:
     """Its stores that were moved, and whether the agent followed."""
     moved_aside: tuple[str, ...] = ()
     """The same of moves: what lay at the old place."""
+    server: ServerSeen | None = None
+    """The server, where the vectors are on one."""
 
 
 def status(install: Install, host: Host, *, ledger: bool = True, settings: Settings | None = None) -> Status:
     """What an install stands on, beside its agent, and what was kept of it. Opens no store but the ledger (not even
-    that where `ledger` is False); never raises for what cannot be seen."""
+    that where `ledger` is False), and asks a server what it has; never raises for what cannot be seen."""
     known = known_snapshots(install, host, settings or Settings(), ledger=ledger)
     moves, moves_unread = followed(install, host) if ledger else ((), None)
     cut = interrupted(install, host)
@@ -87,6 +112,9 @@ def status(install: Install, host: Host, *, ledger: bool = True, settings: Setti
     places = [Stand("history", look_at(install.history.value, host), install.history.decided_by)]
     if install.vectors is not None:
         places.append(Stand("vectors", look_at(install.vectors.value, host), install.vectors.decided_by))
+    server = _server(install)
+    if server is not None:
+        install = replace(install, collection=chosen_collection(install.collection, server.layout))
     own = look_at(install.mem0_dir.value, host)
     places.append(Stand("mem0 folder", own, install.mem0_dir.decided_by))
     # mem0 keeps its telemetry's own collection here, from 0.1.89 on
@@ -98,7 +126,11 @@ def status(install: Install, host: Host, *, ledger: bool = True, settings: Setti
     if not held.complete:
         not_checked.append(NotChecked("who has it open", held.why or "not visible from here", gap=False))
     not_checked += [NotChecked(s.place.path, s.place.problem) for s in places if s.place.problem]
+    if server is not None and server.layout.problem is not None:
+        not_checked.append(NotChecked(server.address.value, server.layout.problem.detail))
     versions = {"mem0audit": __version__}
+    if server is not None and server.layout.version is not None:
+        versions["qdrant"] = server.layout.version
     if agent.mem0_version:
         versions["mem0ai"] = agent.mem0_version
     if agent.client_version:
@@ -122,7 +154,16 @@ def status(install: Install, host: Host, *, ledger: bool = True, settings: Setti
         put_aside=tuple(one.path for one in aside if one.work == "restore"),
         moved_aside=tuple(one.path for one in aside if one.work != "restore"),
         moved=moves,
+        server=server,
     )
+
+
+def _server(install: Install) -> ServerSeen | None:
+    if install.server_url is None:
+        return None
+    with connection_to(install) as connection:
+        layout = ServerStore(connection, install.collection.value).layout()
+    return ServerSeen(install.server_url, install.server_key_from, layout)
 
 
 def _ledger(install: Install, host: Host, wanted: bool) -> LedgerSeen | NotChecked | None:

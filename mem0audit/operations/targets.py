@@ -168,16 +168,21 @@ def no_room(path: str, free: int, manifest: Manifest, times: int = 1) -> NoRetur
 
 
 def refuse_in_use(install: Install, host: Host) -> str | None:
-    """Raises Refused while a process has the install open. Gives why not all processes could be seen."""
-    assert install.vectors is not None
-    paths = [install.history.value, install.vectors.value]
+    """Raises Refused while a process has the install open; of a server's the log. Gives why not all processes could be
+    seen."""
+    paths = [o.value for o in (install.history, install.vectors) if o is not None]
     look = holders(paths, host)
     if not look.holders:
         return look.why
     first = look.holders[0]
-    what = first.paths[0] if first.paths else install.vectors.value
+    what = first.paths[0] if first.paths else paths[-1]
     what = what.removesuffix("/.lock")
-    flags = shell_words(("--history", paths[0], "--qdrant-path", paths[1])) + " "
+    words = ["--history", paths[0]]
+    if install.vectors is not None:
+        words += ["--qdrant-path", install.vectors.value]
+    elif install.server_url is not None:
+        words += ["--qdrant-url", install.server_url.value]
+    flags = shell_words(words) + " "
     others = f" and {len(look.holders) - 1} more" if len(look.holders) > 1 else ""
     raise Refused(
         f"{what} is in use by {named(first)}{others}", how_to_stop(look.holders, paths, host, flags)

@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mem0audit.core.errors import CouldNotRead
-from mem0audit.core.model import FileProblem, Install, NotChecked, Origin, PointId, VectorFacts
+from mem0audit.core.model import (
+    FileProblem,
+    Install,
+    NotChecked,
+    Origin,
+    PointId,
+    PointStore,
+    VectorFacts,
+)
 from mem0audit.core.points import Owner
 from mem0audit.core.versions import reaches_owner
 from mem0audit.install.agents import whose_mem0
@@ -17,6 +25,8 @@ from mem0audit.install.processes import holders
 from mem0audit.operations.look import chosen_collection
 from mem0audit.operations.otherroots import as_the_agent_sees_it, where_it_lies
 from mem0audit.stores.embedded import EmbeddedStore
+from mem0audit.stores.server import connection_to
+from mem0audit.stores.serverstore import ServerStore
 
 _TELEMETRY = "user_identity"
 
@@ -52,21 +62,25 @@ class Users:
 def users(install: Install, host: Host) -> Users:
     """Counts the memories of the install's collection by owner, in one pass that keeps only the counts.
 
-    Whether mem0 reaches an owner is judged by the agent's version. Raises CouldNotRead where there is no
-    embedded folder, no such collection, or it cannot be read.
+    Whether mem0 reaches an owner is judged by the agent's version. Raises CouldNotRead where the vector store is no
+    Qdrant, has no such collection, or it cannot be read.
     """
-    if install.vectors is None:
-        raise CouldNotRead("no embedded Qdrant folder: owners are in the vector store, not in the log")
-    held = holders([install.history.value, install.vectors.value], host).holders
+    paths = [o.value for o in (install.history, install.vectors) if o is not None]
+    held = holders(paths, host).holders
     install = as_the_agent_sees_it(install, held, host)
-    assert install.vectors is not None
     wanted = install.collection
+    if install.vectors is not None:
+        folder = install.vectors.value
 
-    def failed(problem: FileProblem) -> _Counts:
-        raise CouldNotRead(f"{folder}: {problem.detail}")
+        def failed(problem: FileProblem) -> _Counts:
+            raise CouldNotRead(f"{folder}: {problem.detail}")
 
-    folder = install.vectors.value
-    found = where_it_lies(folder, host, lambda path: _count(path, wanted), failed)
+        found = where_it_lies(folder, host, lambda path: _count(EmbeddedStore(path), wanted), failed)
+    elif install.server_url is not None:
+        with connection_to(install) as connection:
+            found = _count(ServerStore(connection, wanted.value), wanted)
+    else:
+        raise CouldNotRead("the vector store is no Qdrant: owners are in it, not in the log")
     mem0 = whose_mem0(install, held, host).mem0_version
     seen, count, telemetry = found.owners, found.memories, found.telemetry
     scopes = tuple(
@@ -100,19 +114,19 @@ class _Counts:
     not_checked: tuple[NotChecked, ...]
 
 
-def _count(folder: str, wanted: Origin) -> _Counts:
-    store = EmbeddedStore(folder)
+def _count(store: PointStore, wanted: Origin) -> _Counts:
     layout = store.layout()
+    where = layout.path
     if layout.problem is not None:
-        raise CouldNotRead(f"{folder}: {layout.problem.detail}")
+        raise CouldNotRead(f"{where}: {layout.problem.detail}")
     if not layout.exists:
-        raise CouldNotRead(f"{folder}: no such folder", "other stores on this machine: mem0audit status")
+        raise CouldNotRead(f"{where}: no such folder", "other stores on this machine: mem0audit status")
     name = chosen_collection(wanted, layout).value
     info = next((c for c in layout.collections if c.name == name and c.has_folder), None)
     if info is None:
         there = ", ".join(c.name for c in layout.collections if c.has_folder)
         raise CouldNotRead(
-            f"{folder}: no collection {name}",
+            f"{where}: no collection {name}",
             f"there is: {there}; name it with --collection" if there else None,
         )
     seen: dict[str, Owner] = {}

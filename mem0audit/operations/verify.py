@@ -15,11 +15,17 @@ from mem0audit.core.errors import CouldNotRead
 from mem0audit.core.model import Install, NotChecked
 from mem0audit.core.snapshot import Listed, Manifest, NotAManifest, SnapshotProblem, Verdict
 from mem0audit.core.words import shell_word
+from mem0audit.install.host import Host
 from mem0audit.operations.copied import agent_of, counted, counts, digests, install_of, judged
 from mem0audit.operations.look import Progress, look_at_copy, no_progress
+from mem0audit.operations.serververify import compare_log, restored_on
 from mem0audit.stores import files, snapshots
 
 Depth = Literal["quick", "default", "deep"]
+
+NO_SERVER = (
+    "they are in a Qdrant server's own format: name a server to put them onto for a look with --qdrant-url"
+)
 
 
 # --- List and show -------------------------------------------------------------------------------
@@ -98,13 +104,21 @@ def find_snapshots(folder: str | None, name: str | None) -> tuple[str, ...]:
     return tuple(str(path / one) for one in found)
 
 
-def verify(path: str, depth: Depth = "default", progress: Progress | None = None) -> Verdict:
+def verify(
+    path: str,
+    depth: Depth = "default",
+    progress: Progress | None = None,
+    server: tuple[Install, Host] | None = None,
+) -> Verdict:
     """Whether a snapshot holds what its manifest says. Changes nothing.
 
     "quick" looks at the manifest's checksum, names and sizes; "default" at every byte (SHA-256), SQLite's
     integrity_check, and both stores as a pair: counts, digests and findings; "deep" besides puts both into a
-    scratch folder as a restore would, opens them in the journal mode they had, and audits them there. Raises
-    CouldNotRead where the folder itself cannot be read.
+    scratch folder as a restore would, opens them in the journal mode they had, and audits them there.
+
+    Of a snapshot whose points lay on a Qdrant server, "default" proves the server's own files by their checksums and
+    reads the log; "deep" puts the collections onto `server` (an install that names one) under scratch names, reads and
+    audits them there, and removes them. Raises CouldNotRead where the folder itself cannot be read.
     """
     say = progress or no_progress
     started = time.monotonic()
@@ -124,11 +138,19 @@ def verify(path: str, depth: Depth = "default", progress: Progress | None = None
             if problems:
                 why = "the files are not those of the manifest"
                 not_checked.append(NotChecked("both stores as a pair", why))
+            elif manifest.server is not None:
+                say("reading the log", None, None)
+                compare_log(manifest, folder, problems)
             else:
                 say("reading the pair", None, None)
                 findings = _compare(manifest, folder, problems, say)
         if depth == "deep" and not problems:
-            _restored(manifest, folder, problems, not_checked, say)
+            if manifest.server is None:
+                _restored(manifest, folder, problems, not_checked, say)
+            elif server is None:
+                not_checked.append(NotChecked("the points", NO_SERVER))
+            else:
+                findings = restored_on(*server, manifest, folder, problems, not_checked, say)
     else:
         not_checked.append(NotChecked("the files", "without a manifest it is not known what they should be"))
     return Verdict(

@@ -73,7 +73,12 @@ def way_lines(plan: RepairPlan | PrunePlan, screen: Screen, *, blocked: bool = T
             "person wants gone is for `mem0audit delete`.",
             hanging=2,
         )
-    if plan.unseen is not None:
+    if plan.install.vectors is None and plan.install.server_url is not None:
+        lines += screen.wrap(
+            f"Who else writes to {plan.install.server_url.value} cannot be seen from here: everything is looked at "
+            "again at the end, and what else changed is said."
+        )
+    elif plan.unseen is not None:
         lines += screen.wrap(
             f"No process is seen with it open, but {plan.unseen}: the lock that the agent takes decides."
         )

@@ -169,7 +169,12 @@ def erased_text(done: Erased, screen: Screen) -> str:
         )
     if done.snapshot is not None:
         lines += screen.wrap(f"Taken before it, and soon to go: {done.snapshot}", hanging=3)
-    if not done.overwritten:
+    if done.install.vectors is None:
+        lines += screen.wrap(
+            "What was deleted may still lie in the server's own files: they are not searched from here.",
+            hanging=3,
+        )
+    elif not done.overwritten:
         lines += screen.wrap(
             "What was deleted may still lie in free pages of the files: it was not overwritten.", hanging=3
         )

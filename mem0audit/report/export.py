@@ -32,7 +32,9 @@ def _lines(found: Exported) -> Iterator[dict[str, Any]]:
         "scope": dict(found.scope.named),
         "made_at": shown(found.made_at),
         "history": found.install.history.value,
-        "vectors": None if found.install.vectors is None else found.install.vectors.value,
+        "vectors": None
+        if (store := found.install.vectors or found.install.server_url) is None
+        else store.value,
     }
     rows: dict[str, list[HistoryRow]] = defaultdict(list)
     for row in found.history:

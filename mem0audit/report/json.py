@@ -32,10 +32,10 @@ from mem0audit.report.moved import moved_json
 
 if TYPE_CHECKING:  # data only: explain must not load what these operations read with
     from mem0audit.core.marks import Checked, Kept
-    from mem0audit.core.snapshot import Listed, Manifest, SnapshotPlan, Taken, Verdict
+    from mem0audit.core.snapshot import Listed, Manifest, ServerCopy, ServerPlan, SnapshotPlan, Taken, Verdict
     from mem0audit.operations.log import Log
     from mem0audit.operations.show import Shown
-    from mem0audit.operations.status import Status
+    from mem0audit.operations.status import ServerSeen, Status
     from mem0audit.operations.users import Users
 
 SCHEMA = 1
@@ -231,6 +231,29 @@ def finding(value: Finding) -> dict[str, Any]:
     }
 
 
+def server_seen(value: ServerSeen) -> dict[str, Any]:
+    """A Qdrant server as it was asked; the API key only by where it comes from."""
+    layout = value.layout
+    return {
+        "url": value.address.value,
+        "decided_by": value.address.decided_by,
+        "api_key_from": value.key_from,
+        "version": layout.version,
+        "problem": None if layout.problem is None else layout.problem.detail,
+        "collections": [
+            {
+                "name": info.name,
+                "points": None if info.server is None else info.server.points,
+                "dimensions": info.dims,
+                "status": None if info.server is None else info.server.status,
+            }
+            for info in layout.collections
+            if not info.foreign
+        ],
+        "other_collections": [info.name for info in layout.collections if info.foreign],
+    }
+
+
 def explain_json(rules: Iterable[Rule]) -> str:
     """The pages of rules."""
     return dump(
@@ -276,6 +299,7 @@ def status_json(found: Status) -> str:
                 "sealed_at": found.ledger.sealed_at,
             },
             "snapshots": None if found.snapshots is None else snapshots_known(found.snapshots),
+            "server": None if found.server is None else server_seen(found.server),
             "put_aside": list(found.put_aside),
             "moved": moved_json(found.moved),
             "interrupted": None
@@ -463,6 +487,37 @@ def snapshot_plan_json(plan: SnapshotPlan) -> str:
     )
 
 
+def server_plan_json(plan: ServerPlan) -> str:
+    """What `snapshot create` would do where the points lie on a server."""
+    log = {"source": plan.install.history.value, "path": "history.db"}
+    assert plan.install.server_url is not None
+    url = plan.install.server_url.value
+    files = [{"source": f"{url}/collections/{name}", "path": path} for _, name, _, path in plan.collections]
+    return dump(
+        "snapshot-plan",
+        {
+            "install": install(plan.install),
+            "folder": plan.folder,
+            "name": plan.name,
+            "files": [log, *files],
+            "size_bytes": plan.history_bytes,
+            "needed_bytes": plan.needed_bytes,
+            "free_bytes": plan.free_bytes,
+            "hold_s": round(plan.hold_s, 3),
+            "running": plan.running,
+            "place": place(plan.place),
+            "server": {
+                "url": url,
+                "version": plan.version,
+                "collections": [
+                    {"name": name, "role": role, "points": points}
+                    for role, name, points, _ in plan.collections
+                ],
+            },
+        },
+    )
+
+
 def snapshot_json(
     path: str, manifest: Manifest, taken: Taken | None = None, listed: Listed | None = None
 ) -> str:
@@ -586,4 +641,24 @@ def _manifest(manifest: Manifest) -> dict[str, Any]:
         "longest_hold_s": manifest.longest_hold_s,
         "pair": manifest.pair,
         **({"until": manifest.until} if manifest.until is not None else {}),
+        **({"server": _server_copy(manifest.server)} if manifest.server is not None else {}),
+    }
+
+
+def _server_copy(server: ServerCopy) -> dict[str, Any]:
+    return {
+        "url": server.url,
+        "version": server.version,
+        "collections": [
+            {
+                "name": one.name,
+                "role": one.role,
+                "path": one.path,
+                "points": one.points,
+                "digest": one.digest,
+                "params": dict(one.params),
+                "payload_schema": dict(one.payload_schema),
+            }
+            for one in server.collections
+        ],
     }

@@ -51,6 +51,8 @@ def _words(one: Followed) -> str:
         )
     if one.verdict == "written" and one.changed_at is not None:
         return f"The new place was written to since, last {shown(one.changed_at)}{link}; no process has it open now."
+    if one.verdict == "not known" and "://" in one.move.new:
+        return "Not known whether the agent works there: who uses a server cannot be seen from here."
     if one.verdict == "not known":
         return "Not known whether the agent works there: other people's processes are not visible (run with sudo)."
     return "The agent was not started since: no process has either place open, and nothing was written to the new one."

@@ -18,7 +18,7 @@ from mem0audit.report.words import evidence_value, ground, memories, number, plu
 if TYPE_CHECKING:  # data only: explain must not load what these operations read with
     from mem0audit.operations.log import Log
     from mem0audit.operations.show import Shown
-    from mem0audit.operations.status import Status
+    from mem0audit.operations.status import ServerSeen, Status
     from mem0audit.operations.users import Users
 
 
@@ -71,9 +71,8 @@ def status_text(found: Status, screen: Screen) -> str:
             if warning:
                 what = "others can read it" if warning is place.readable_by_others else "others may replace"
                 lines += screen.wrap(f"{what}: {warning}", indent=width + 2)
-    if install.server_url is not None:
-        lines.append(f"{'vectors':<{width}}  {escape(install.server_url.value)}")
-        lines.append(f"{'':<{width}}  from {escape(install.server_url.decided_by)}  a server: not read")
+    if found.server is not None:
+        lines += _server(found.server, width, screen)
     elif install.vectors is None:
         lines.append(f"{'vectors':<{width}}  {escape(install.provider)}: not Qdrant, so only the log is read")
     collection = install.collection
@@ -88,6 +87,32 @@ def status_text(found: Status, screen: Screen) -> str:
             lines += screen.wrap(f"{item.what}: {item.why}", indent=1, hanging=3)
     lines += ["", f"Both stores side by side: {screen.command('audit')}"]
     return "\n".join(lines) + "\n"
+
+
+def _server(seen: ServerSeen, width: int, screen: Screen) -> list[str]:
+    layout = seen.layout
+    facts = [f"from {escape(seen.address.decided_by)}"]
+    facts.append(f"API key from {escape(seen.key_from)}" if seen.key_from is not None else "no API key")
+    if layout.version is not None:
+        facts.append(f"Qdrant {escape(layout.version)}")
+    lines = [f"{'vectors':<{width}}  {escape(seen.address.value)}", *screen.columns(facts, indent=width + 2)]
+    if layout.problem is not None:
+        return lines + screen.wrap(f"not read: {layout.problem.detail}", indent=width + 2)
+    for info in layout.collections:
+        if info.foreign:
+            continue
+        facts = [f"{info.name}:"]
+        if info.server is None:
+            facts.append("the key may not see it")
+        else:
+            facts += [] if info.server.points is None else [f"about {plural(info.server.points, 'point')},"]
+            facts += [] if info.dims is None else [f"{info.dims} dimensions,"]
+            facts.append(info.server.status)
+        lines += screen.wrap(" ".join(facts), indent=width + 2)
+    others = [info.name for info in layout.collections if info.foreign]
+    if others:
+        lines += screen.wrap(f"other collections, left alone: {', '.join(others)}", indent=width + 2)
+    return lines
 
 
 def _ledger(found: Status, screen: Screen) -> list[str]:
@@ -268,7 +293,8 @@ def show_text(found: Shown, screen: Screen) -> str:
         lines += ["", "not in the store" + (" (as far as it could be read)" if found.not_checked else "")]
     for stored in found.stored:
         loads = "" if stored.loads else ", an older row of the same id: Qdrant does not load it"
-        lines += ["", f"collection {escape(stored.collection)}, row {stored.rowid}{loads}"]
+        which = f", row {stored.rowid}" if stored.rowid else ""
+        lines += ["", f"collection {escape(stored.collection)}{which}{loads}"]
         if stored.problem is not None:
             lines += screen.wrap(f"does not decode: {stored.problem}", indent=2)
             continue
@@ -423,6 +449,8 @@ def _decided(install: Install) -> Iterator[tuple[str, str, str]]:
             yield name, origin.value, f"from {origin.decided_by}"
     if install.vectors is None and install.server_url is None:
         yield "vectors", install.provider, "another vector store than Qdrant"
+    if install.server_key_from is not None:
+        yield "api_key", "set", f"from {install.server_key_from}"
     for name in ("embedder_dims", "on_disk", "agent_python"):
         value = getattr(install, name)
         if value is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mem0audit.core.restore import DiscardPlan, Interrupted, Restored, RestorePlan, ToErase
+from mem0audit.core.serverrestore import ServerTarget
 from mem0audit.core.snapshot import Manifest
 from mem0audit.report.escape import escape, shell_word
 from mem0audit.report.json import dump, install
@@ -23,7 +24,9 @@ _COURSES = {
 def restore_plan_text(plan: RestorePlan, screen: Screen, *, to_do_it: bool = False) -> str:
     """What a restore would do; with `to_do_it` the command that does it."""
     name = plan.manifest.name
-    if plan.to is not None:
+    if plan.server is not None:
+        lines = _onto_server(plan, plan.server, screen)
+    elif plan.to is not None:
         lines = screen.wrap(f"This would restore {name} into {plan.to}, and has changed nothing.")
     else:
         lines = screen.wrap(f"This would restore {name} in place, and has changed nothing:")
@@ -82,6 +85,28 @@ def _to_erase(erase: ToErase, screen: Screen, *, done: bool) -> list[str]:
     return lines
 
 
+def _onto_server(plan: RestorePlan, server: ServerTarget, screen: Screen) -> list[str]:
+    """What it would do to the log and to each collection."""
+    where = "in place" if plan.to is None else f"into {plan.to} and new collections"
+    lines = screen.wrap(f"This would restore {plan.manifest.name} {where}, and has changed nothing:")
+    rows = [
+        [escape(t.path), "exchanged, the old one is put aside" if t.exists else "not there: made"]
+        for t in plan.targets
+    ]
+    if plan.to is not None:
+        rows.append([f"{escape(plan.to)}/history.db", "made"])
+    for piece in server.collections:
+        points = "points not counted" if piece.copy.points is None else plural(piece.copy.points, "point")
+        rows.append([escape(piece.name), f"{'replaced' if piece.exists else 'made'} on the server, {points}"])
+    lines += table(rows, indent=1)
+    lines += screen.wrap(f"On Qdrant {escape(server.version)} at {escape(server.url)}.")
+    if any(piece.exists for piece in server.collections):
+        lines += screen.wrap(
+            f"First a snapshot of what is there, in {server.folder}; then it is tried under a scratch name."
+        )
+    return lines
+
+
 def restore_question(plan: RestorePlan) -> str:
     """What is asked before a restore in place."""
     kind = ", which is not a pair," if not plan.manifest.pair else ""
@@ -128,13 +153,21 @@ def restored_text(done: Restored, plan: RestorePlan, screen: Screen) -> str:
     if done.settled is not None:
         lines += _interrupted(done.settled, screen, "this run found it")
     where = "in place" if done.in_place else "into a new folder"
+    if done.collection is not None and not done.in_place:
+        where = "into a new folder and new collections"
     verb = "Finished the restore of" if done.resumed else "Restored"
     lines += screen.wrap(f"{verb} {done.manifest.name} {where}.")
-    lines += table([["history", escape(done.history)], ["vectors", escape(done.vectors)]], indent=1)
+    rows = [["history", escape(done.history)], ["vectors", escape(done.vectors)]]
+    rows += [] if done.collection is None else [["collection", escape(done.collection)]]
+    lines += table(rows, indent=1)
     lines += _about(done.manifest, screen)
     if not done.resumed:
         lines += _to_erase(plan.erase, screen, done=True)
-    if done.not_audited is not None:
+    if done.between:
+        lines += [screen.alarm("Not what the snapshot holds any more:"), *_warnings(done.between, screen)]
+    elif done.collection is not None:
+        lines += screen.wrap("Read again: the same points and changes as when it was taken.")
+    elif done.not_audited is not None:
         lines += screen.wrap(f"Not compared with the snapshot again: {done.not_audited}.")
     else:
         less = ", less who was erased since" if plan.erase.anything else ""
@@ -143,6 +176,15 @@ def restored_text(done: Restored, plan: RestorePlan, screen: Screen) -> str:
     if done.replaced:
         lines += [f"Put aside, until you discard {'it' if len(done.replaced) == 1 else 'them'}:"]
         lines += [f"  {escape(path)}" for path in done.replaced]
+    if done.kept is not None:
+        lines += [f"What was there before, to go back to:   {escape(done.kept)}"]
+    if done.collection is not None and not done.in_place:
+        words = f"--history {shell_word(done.history)} --qdrant-url {shell_word(done.vectors)}"
+        words += f" --collection {shell_word(done.collection)}"
+        lines += screen.wrap(
+            "To use it, set collection_name and history_db_path of the agent's configuration to them."
+        )
+        return "\n".join([*lines, f"Look at it:   {screen.program} audit {words}"]) + "\n"
     if not done.in_place:
         words = f"--history {shell_word(done.history)} --qdrant-path {shell_word(done.vectors)}"
         return "\n".join([*lines, f"Look at it:   {screen.program} audit {words}"]) + "\n"
@@ -192,8 +234,21 @@ def restore_plan_json(plan: RestorePlan) -> str:
             "erase": _erase_json(plan.erase),
             "unseen": plan.unseen,
             "interrupted": _interrupted_json(plan.interrupted),
+            **({} if plan.server is None else {"server": _server_json(plan.server)}),
         },
     )
+
+
+def _server_json(server: ServerTarget) -> dict[str, Any]:
+    return {
+        "url": server.url,
+        "version": server.version,
+        "collections": [
+            {"name": one.name, "role": one.role, "exists": one.exists, "points": one.copy.points}
+            for one in server.collections
+        ],
+        "snapshot_to": server.folder,
+    }
 
 
 def restored_json(done: Restored, plan: RestorePlan) -> str:
@@ -216,6 +271,11 @@ def restored_json(done: Restored, plan: RestorePlan) -> str:
             "resumed": done.resumed,
             "not_audited": done.not_audited,
             "seconds": round(done.seconds, 3),
+            **(
+                {}
+                if done.collection is None
+                else {"collection": done.collection, "kept": done.kept, "between": list(done.between)}
+            ),
         },
     )
 

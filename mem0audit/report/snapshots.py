@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from mem0audit.core.catalogue import CATALOGUE
 from mem0audit.core.marks import Checked, Kept
 from mem0audit.core.model import Severity
-from mem0audit.core.snapshot import Listed, Manifest, SnapshotPlan, Taken, Verdict
+from mem0audit.core.snapshot import Listed, Manifest, ServerCopy, ServerPlan, SnapshotPlan, Taken, Verdict
 from mem0audit.core.times import age, instant
 from mem0audit.report.escape import escape, shell_word
 from mem0audit.report.screen import Screen, table
@@ -27,6 +27,29 @@ def plan_text(plan: SnapshotPlan, screen: Screen) -> str:
         wait,
     ]
     lines += [f"To take it:   {screen.command('snapshot create', '--to', plan.folder)}"]
+    return "\n".join(lines) + "\n"
+
+
+def server_plan_text(plan: ServerPlan, screen: Screen) -> str:
+    """What `snapshot create` would do where the points lie on a server."""
+    assert plan.install.server_url is not None
+    lines = [f"This would take {escape(plan.folder)}/{plan.name}, and has changed nothing.", ""]
+    rows = [[escape(plan.install.history.value), size(plan.history_bytes), "->", "history.db"]]
+    rows += [
+        [escape(name), plural(points, "point"), "->", escape(path)]
+        for _, name, points, path in plan.collections
+    ]
+    lines += table(rows, indent=1)
+    free = "not known" if plan.free_bytes is None else size(plan.free_bytes)
+    lines += [
+        "",
+        *screen.wrap(
+            f"From Qdrant {plan.version} at {escape(plan.install.server_url.value)}, which takes a snapshot of each "
+            "collection, gives it over and forgets it. What they weigh is known when it has made them. "
+            f"Free here: {free}."
+        ),
+        f"To take it:   {screen.command('snapshot create', '--to', plan.folder)}",
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -79,6 +102,8 @@ def _changes(count: int) -> str:
 
 
 def _waited(manifest: Manifest) -> str:
+    if manifest.server is not None:
+        return f"From Qdrant {escape(manifest.server.version)} at {escape(manifest.server.url)}."
     if all(file.journal_mode != "rollback" for file in manifest.files):
         return "In write-ahead logging mode no agent waits for it."
     return f"An agent writing meanwhile waited {seconds(manifest.longest_hold_s)} at most."
@@ -87,6 +112,8 @@ def _waited(manifest: Manifest) -> str:
 def _settled(manifest: Manifest, screen: Screen) -> list[str]:
     if not manifest.pair:
         return not_a_pair(manifest, screen)
+    if manifest.settled and manifest.server is not None:
+        return screen.wrap("Settled: neither store changed while the server took its snapshots.")
     if manifest.settled:
         return ["Settled: no write of mem0's was in flight between the two stores."]
     return screen.wrap(
@@ -171,11 +198,12 @@ def show_text(one: Listed, now: float, screen: Screen, *, known: bool = True) ->
         ["history", f"{escape(manifest.history.value)}  from {escape(manifest.history.decided_by)}"],
         ["vectors", f"{escape(manifest.vectors.value)}  from {escape(manifest.vectors.decided_by)}"],
         ["collection", escape(manifest.collection.value)],
+        *([] if manifest.server is None else _collections(manifest.server)),
         [
             "written by",
             ", ".join(f"{escape(k)} {escape(v or 'not known')}" for k, v in manifest.versions.items()),
         ],
-        ["points", manifest.points_digest],
+        ["points", manifest.points_digest or "they changed meanwhile: not known from outside"],
         ["rows", manifest.history_digest or "the log could not be read"],
         [
             "tries",
@@ -202,6 +230,15 @@ def show_text(one: Listed, now: float, screen: Screen, *, known: bool = True) ->
     return "\n".join(lines) + "\n"
 
 
+def _collections(server: ServerCopy) -> list[list[str]]:
+    rows = []
+    for one in server.collections:
+        count = "points not counted" if one.points is None else plural(one.points, "point")
+        indexes = ", ".join(sorted(map(escape, one.payload_schema))) or "none"
+        rows.append([one.role, f"{escape(one.name)}: {count}, payload indexes: {indexes}"])
+    return rows
+
+
 def _verdict(checked: Checked | None) -> str:
     if checked is None:
         return "not yet"
@@ -209,6 +246,23 @@ def _verdict(checked: Checked | None) -> str:
         return f"good at {checked.at}: {_DEPTHS[checked.depth]}"
     return f"NOT GOOD at {checked.at}: {checked.problem or ''}"
 
+
+def _checked(verdicts: Sequence[Verdict], screen: Screen) -> list[str]:
+    of_servers = [one for one in verdicts if one.manifest is not None and one.manifest.server is not None]
+    depth = verdicts[0].depth
+    lines = [] if len(of_servers) == len(verdicts) else screen.wrap(f"Checked: {_DEPTHS[depth]}.")
+    if of_servers:
+        before = "Of those taken of a Qdrant server: " if lines else "Checked: "
+        lines += screen.wrap(f"{before}{_SERVER_DEPTHS[depth]}.")
+    return lines
+
+
+_SERVER_DEPTHS = {
+    "quick": "names, sizes and the manifest's checksum, no more",
+    "default": "every byte by its checksum, and the log. The points lie in the server's own format: --deep reads "
+    "them, on a server that --qdrant-url names",
+    "deep": "every byte, the log, and the points, in scratch collections on the server, which are removed again",
+}
 
 _DEPTHS = {
     "quick": "names, sizes and the manifest's checksum, no more",
@@ -238,5 +292,5 @@ def verify_text(verdicts: Sequence[Verdict], screen: Screen) -> str:
     if not verdicts:
         lines.append("Each has a verdict already: without --new they are looked at again.")
     elif all(one.good for one in verdicts):
-        lines += screen.wrap(f"Checked: {_DEPTHS[verdicts[0].depth]}.")
+        lines += _checked(verdicts, screen)
     return "\n".join(lines) + "\n"

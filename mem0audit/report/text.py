@@ -13,6 +13,7 @@ from mem0audit.core.advice import dies_with_agent, keep_log_step, manual_snapsho
 from mem0audit.core.catalogue import CATALOGUE
 from mem0audit.core.model import CopyOf, Finding, Holder, Incident, NotChecked, Place, Report, Severity
 from mem0audit.core.points import clipped
+from mem0audit.core.rules.servers import NO_SERVER
 from mem0audit.core.snapshot import BY_PAGES_BYTES
 from mem0audit.core.times import age, shown
 from mem0audit.core.words import shell_words
@@ -109,7 +110,14 @@ def _header(report: Report, screen: Screen) -> list[str]:
             words, lasts = "a copy", None
         rows.append((label, escape(path), facts, words, lasts))
     if install.server_url is not None:
-        rows.append(("vectors", escape(install.server_url.value), [], "a server: not read", None))
+        words = (
+            "a server" if (version := report.versions.get("qdrant")) is None else f"Qdrant {escape(version)}"
+        )
+        if any(n.what == install.server_url.value and n.gap for n in report.not_checked):
+            words = "NOT READ"
+        facts = _fact(report, "memories", "memory", "memories")
+        facts += _fact(report, "entities", "entity", "entities", zero=False)
+        rows.append(("vectors", escape(install.server_url.value), facts, words, None))
     elif install.vectors is None:
         rows.append(("vectors", escape(install.provider), [], "not Qdrant: only the log was read", None))
     if report.copy is not None:
@@ -359,7 +367,8 @@ def _nothing_at_risk(report: Report) -> str:
     if report.copy is not None:
         return ""
     if report.install.vectors is None:
-        return "What the vector store stands on was not looked at."
+        what = "server" if report.install.server_url is not None else "vector store"
+        return f"What the {what} stands on was not looked at."
     looked = ("L101", "L102", "L103", "L104", "L110")
     checked = set(report.checked)
     if not checked & set(looked):
@@ -506,7 +515,8 @@ def _add_back(screen: Screen) -> tuple[str, tuple[str, ...]]:
 def _unread_store(report: Report, screen: Screen) -> tuple[str, tuple[str, ...]] | None:
     """What makes a store readable that could not be read: until then nobody knows what is missing."""
     whys = {n.what: n.why for n in report.not_checked if n.gap}
-    unread = [path for path in report.store_paths if path in whys]
+    server = report.install.server_url
+    unread = [path for path in (*report.store_paths, *([server.value] if server else [])) if path in whys]
     if not unread:
         return None
     if any("permission denied" in whys[path] for path in unread):
@@ -603,7 +613,8 @@ def _takes_snapshots(report: Report, private: bool) -> bool:
     """Whether `snapshot create` would take this install: both stores there (in the agent's own root, where it has one),
     and the log no larger than it copies beside an agent."""
     places = [_place(report, path) for path in report.store_paths]
-    if len(places) < 2 or any(place is None or place.problem for place in places):
+    server = report.install.server_url is not None and report.versions.get("qdrant") is not None
+    if len(places) + server < 2 or any(place is None or place.problem for place in places):
         return False
     if not private and any(not place.exists for place in places if place is not None):
         return False
@@ -766,7 +777,7 @@ def _by_reason(items: Iterable[NotChecked]) -> list[tuple[list[str], str]]:
 
 
 def _last_line(report: Report, screen: Screen) -> list[str]:
-    quiet = [n for n in report.not_checked if not n.gap and (screen.verbose or not _planned(n))]
+    quiet = [n for n in report.not_checked if not n.gap and (screen.verbose or not _beside_the_point(n))]
     gaps = [n for n in report.not_checked if n.gap]
     later = sum(1 for n in report.not_checked if not n.gap and not screen.verbose and _planned(n))
     text = plural(len(report.checked), "rule") + " checked"
@@ -784,6 +795,11 @@ def _last_line(report: Report, screen: Screen) -> list[str]:
 def _planned(item: NotChecked) -> bool:
     rule = CATALOGUE.get(item.what)
     return rule is not None and rule.planned
+
+
+def _beside_the_point(item: NotChecked) -> bool:
+    """A rule that this version does not have, or one about servers where there is none."""
+    return _planned(item) or item.why == NO_SERVER
 
 
 def _ranges(codes: Sequence[str]) -> list[str]:
@@ -842,7 +858,7 @@ def _good(report: Report, screen: Screen) -> list[str]:
     if notes:
         count = sum(1 for f in report.findings if f.code != "B901")
         tail.append(f"{plural(count, 'note')} ({', '.join(notes)})")
-    unchecked = {n.what for n in report.not_checked if not _planned(n)}
+    unchecked = {n.what for n in report.not_checked if not _beside_the_point(n)}
     if unchecked:
         tail.append(f"{plural(len(unchecked), 'rule')} not checked")
     if any(f.code == "B901" for f in report.findings):

@@ -11,7 +11,7 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -24,6 +24,7 @@ from mem0audit.core.model import (
     CollectionInfo,
     DuplicateRows,
     FileProblem,
+    FoundPoint,
     KeepPoint,
     PointId,
     PointsRead,
@@ -41,21 +42,6 @@ META_BYTES: Final = 64 << 20
 KEYS_AT_ONCE: Final = 500
 MAX_NESTING: Final = 8
 """Folders inside each other under `collection/`: a name with slashes is a nested folder (up to 1.19.1)."""
-
-
-@dataclass(frozen=True)
-class FoundPoint:
-    """One row of one point id. `winner` is the row Qdrant loads (the highest rowid that decodes).
-
-    `problem` says why a row does not decode; then payload is empty and the facts know nothing.
-    """
-
-    rowid: int
-    point_id: PointId
-    payload: Mapping[str, Any]
-    vector: VectorFacts
-    winner: bool
-    problem: str | None = None
 
 
 @dataclass(frozen=True)
@@ -192,6 +178,64 @@ class EmbeddedStore:
             return None if blob is None else pickles.vectors_of(blob)
         except pickles.UnreadablePoint:
             return None
+
+    def whole(
+        self,
+        collection: CollectionInfo,
+        rowids: Collection[int],
+        take: Callable[[list[pickles.WholePoint]], None],
+        *,
+        at_once: int,
+    ) -> None:
+        """Gives the points of these rows, with their vectors, to `take`, some `at_once` of them, in rowid order.
+
+        For a store that nobody writes (its lock is held): where the file changes all the same, `take` may be given
+        some of them again. Raises CouldNotRead where it does not read whole, or a row is not there.
+        """
+        wanted = rowids if isinstance(rowids, (set, frozenset)) else frozenset(rowids)
+
+        def body(reading: sqlitefiles.Reading) -> int:
+            reading.require_table("points")
+            after, count = sqlitefiles.FIRST, 0
+            ready: list[pickles.WholePoint] = []
+            sql = "SELECT rowid, point FROM points WHERE rowid > ? ORDER BY rowid LIMIT ?"
+            while True:
+                rows, whole = reading.page(sql, (after, at_once))
+                for rowid, blob in rows:
+                    if rowid in wanted:
+                        ready.append(pickles.whole_point(blob))
+                        if len(ready) == at_once:
+                            count += len(ready)
+                            take(ready)
+                            ready = []
+                if rows:
+                    after = rows[-1][0]
+                if whole and len(rows) < at_once:
+                    break
+            if ready:
+                take(ready)
+            return count + len(ready)
+
+        try:
+            state, count = sqlitefiles.read_file(
+                str(Path(collection.path, STORAGE)), body, check=False, alone=self.alone
+            )
+        except pickles.UnreadablePoint as error:
+            raise CouldNotRead(f"{collection.path}: a point does not decode: {error.reason}") from None
+        if state.problem is not None:
+            raise CouldNotRead(f"{state.path}: {state.problem.detail}")
+        if count != len(wanted):
+            raise CouldNotRead(f"{state.path}: {count or 0:,} points where {len(wanted):,} were")
+
+    def distance(self, collection: CollectionInfo) -> str | None:
+        """The distance that meta.json names for the unnamed vector ("Cosine" in mem0's); None where it names none."""
+        listed, _, _ = _read_meta(Path(self.folder, "meta.json"))
+        config = listed.get(collection.name)
+        vectors = config.get("vectors") if isinstance(config, dict) else None
+        if isinstance(vectors, dict) and isinstance(vectors.get(""), dict):
+            vectors = vectors[""]
+        found = vectors.get("distance") if isinstance(vectors, dict) else None
+        return found if isinstance(found, str) else None
 
     def digests(self, collection: CollectionInfo) -> dict[str, bytes]:
         """Of every row its key and a digest of its bytes, to see whether anything changed. No row is decoded.

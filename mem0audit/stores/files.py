@@ -520,6 +520,51 @@ def write_new(path: Path, data: bytes) -> None:
         os.close(descriptor)
 
 
+class NewFile:
+    """A new file (0600) that is written piece by piece as its bytes come in, and is on the disk when it is closed.
+
+    `with NewFile(path) as file: file.take(piece)`. Raises OSError.
+    """
+
+    def __init__(self, path: Path) -> None:
+        step("snapshot.download.create")
+        make_folders(path.parent)
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+
+    def __enter__(self) -> NewFile:
+        return self
+
+    def take(self, piece: bytes) -> None:
+        """More bytes."""
+        step("snapshot.download.piece")
+        view = memoryview(piece)
+        while view:
+            view = view[os.write(self._descriptor, view) :]
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        try:
+            if kind is None:
+                step("snapshot.download.fsync")
+                os.fsync(self._descriptor)
+        finally:
+            os.close(self._descriptor)
+
+
+def free_bytes(folder: Path) -> int | None:
+    """What an ordinary user may still write there; None where that is not known."""
+    try:
+        found = os.statvfs(folder)
+    except (OSError, AttributeError):
+        return None
+    return found.f_bavail * found.f_frsize
+
+
+def remove_new(path: Path) -> None:
+    """Removes a file of an unpublished snapshot, which is made once more. Raises OSError."""
+    step("snapshot.download.remove")
+    path.unlink(missing_ok=True)
+
+
 def sync_tree(folder: Path) -> None:
     """fsyncs every file and folder below, and the folder itself. Raises OSError."""
     for base, _, names in os.walk(folder, topdown=False):

@@ -12,11 +12,15 @@ descriptor named by `--answers`; whatever mem0 prints goes to standard error. Re
     ...
     {"op": "close"}
 
+With `"server": {"url": URL, "api_key": KEY}` in the request to open, the vector store is that Qdrant server and
+`vectors` names nothing; the key comes this way only, and is never printed.
+
 An answer is {"ok": true, ...} or {"ok": false, "error": CLASS, "detail": SHORT}, without memory text. A line may be a
 list of operations too: each is answered by a line of its own as it is done, and none is done after one that failed.
 
 No language model is ever called, and with `"embedder": "none"` no embedder either: anything asked of one, and any
-connection to a network, ends the process by an exception that mem0's `except Exception` cannot swallow. `"offline"`
+connection to a network but to that server, ends the process by an exception that mem0's `except Exception` cannot
+swallow. `"offline"`
 gives each text a vector computed from the text (the demo and tests); `"config"` embeds with what `"config"` (the dict
 that the user gives to `Memory.from_config`) says, over whatever network that needs.
 """
@@ -35,9 +39,11 @@ import inspect
 import json
 import math
 import os
+import socket
 import warnings
 from importlib import metadata
-from typing import Any, Dict, Optional  # noqa: UP035 - Python 3.8
+from typing import Any, Callable, Dict, Optional  # noqa: UP035 - Python 3.8
+from urllib.parse import urlsplit
 
 Request = Dict[str, Any]  # noqa: UP006 - Python 3.8
 
@@ -117,6 +123,31 @@ def refuse_network(event: str, _args: Any) -> None:
         raise ModelAsked("mem0 asked the network")
 
 
+QDRANT_PORT = 6333
+"""Where qdrant-client looks for a server whose URL names no port, with http and with https alike."""
+
+
+def refuse_network_but(url: str) -> Callable[[str, Any], None]:
+    """The same hook with one server let through: its name may be looked up, and a connection made to what it means."""
+    parts = urlsplit(url)
+    host, port = parts.hostname or "", parts.port or QDRANT_PORT
+    try:
+        allowed = {found[4][0] for found in socket.getaddrinfo(host, port)}
+    except OSError:
+        raise Refusal("the name of the Qdrant server cannot be looked up") from None
+
+    def hook(event: str, args: Any) -> None:
+        if event == "socket.connect":
+            address = args[1]
+            if isinstance(address, tuple) and address[0] in allowed and address[1] == port:
+                return
+        if event == "socket.getaddrinfo" and args[0] in (host, host.encode(), *allowed):
+            return
+        refuse_network(event, args)
+
+    return hook
+
+
 class Refusal(Exception):
     """This mem0 cannot do what was asked; the text is ours and safe to show."""
 
@@ -147,6 +178,7 @@ class Worker:
     def __init__(self) -> None:
         self.memory: Any = None
         self.known: Any = None
+        self.folder: Any = None
         self.parameters: dict[str, set[str]] = {}
 
     # -- the life of the Memory ------------------------------------------------------------------
@@ -168,7 +200,8 @@ class Worker:
         embedder = request.get("embedder", "none")
         self._environment(request, keep=embedder == "config")
         if embedder != "config":
-            sys.addaudithook(refuse_network)
+            server = request.get("server")
+            sys.addaudithook(refuse_network if server is None else refuse_network_but(server["url"]))
             # urllib3 opens a socket when it is imported, to see whether this machine has IPv6
             setattr(importlib.import_module("socket"), "has_ipv6", False)  # noqa: B010 - the types call it a constant
         warnings.simplefilter("ignore")
@@ -193,10 +226,16 @@ class Worker:
         given = request.get("config") or {}
         theirs = (given.get("vector_store") or {}).get("config") or {}
         store: Request = {"collection_name": request["collection"], "path": request["vectors"]}
+        server = request.get("server")
+        if server is not None:
+            # mem0 takes a url without a key only beside a path, which it then does not use
+            store.update(path=request["mem0_dir"], url=server["url"])
+            if server.get("api_key"):
+                store["api_key"] = server["api_key"]
         size = dims or theirs.get("embedding_model_dims")
         if size:
             store["embedding_model_dims"] = int(size)
-        if _version_tuple(installed_version("mem0ai") or "0") <= (1, 0, 7):
+        if server is None and _version_tuple(installed_version("mem0ai") or "0") <= (1, 0, 7):
             store["on_disk"] = True
         # a made-up key lets the constructors pass; the clients they make are replaced before any use
         config: Request = {
@@ -229,6 +268,11 @@ class Worker:
                 del os.environ[name]
         os.environ["MEM0_DIR"] = request["mem0_dir"]
         os.environ["MEM0_TELEMETRY"] = "False"
+        if request.get("server") is not None:
+            # no proxy of the caller's environment: the key and the memories go to that server alone
+            host = urlsplit(request["server"]["url"]).hostname or ""
+            for name in ("NO_PROXY", "no_proxy"):
+                os.environ[name] = ",".join(filter(None, (os.environ.get(name), host)))
 
     def _connections(self) -> Dict[str, Any]:  # noqa: UP006 - Python 3.8
         """mem0's own connections to SQLite, by what they are of."""
@@ -253,8 +297,55 @@ class Worker:
             said.append(connection.execute("PRAGMA secure_delete").fetchone()[0] == 1)
         return all(said) and {"history", getattr(self.memory, "collection_name", None)} <= set(connections)
 
+    def op_open_folder(self, _request: Request) -> Request:
+        """Makes a new store of qdrant-client's local mode in the current folder, which must be empty."""
+        if self.memory is not None or self.folder is not None:
+            raise Refusal("already open")
+        with os.scandir(".") as entries:
+            is_empty = next(entries, None) is None
+        if not is_empty:
+            raise Refusal("the folder is not empty")
+        sys.addaudithook(refuse_network)
+        warnings.simplefilter("ignore")
+        self.folder = importlib.import_module("qdrant_client").QdrantClient(path=".")
+        answer = self.op_hello({})
+        answer["overwrites"] = False
+        return answer
+
+    def op_make(self, request: Request) -> Request:
+        """A collection in it as mem0 makes them: `name`, `dims`, `distance`, with `keywords` mem0 2.x's `bm25` slot."""
+        models = importlib.import_module("qdrant_client.models")
+        distance = models.Distance(request["distance"])
+        words: Request = {
+            "vectors_config": models.VectorParams(size=request["dims"], distance=distance, on_disk=False)
+        }
+        if request["keywords"]:
+            words["sparse_vectors_config"] = {"bm25": models.SparseVectorParams(modifier=models.Modifier.IDF)}
+        self.folder.create_collection(collection_name=request["name"], **words)
+        return {}
+
+    def op_put(self, request: Request) -> Request:
+        """Points with their `id`, `dense` vector, `keyword` vector ([indices, values]) and `payload`, null where there
+        is none, as mem0 writes them."""
+        models = importlib.import_module("qdrant_client.models")
+        points = []
+        for one in request["points"]:
+            vectors: Any = {}
+            if one["dense"] is not None:
+                vectors[""] = one["dense"]
+            if one["keyword"] is not None:
+                vectors["bm25"] = models.SparseVector(indices=one["keyword"][0], values=one["keyword"][1])
+            if not request["keywords"]:
+                vectors = one["dense"] if one["dense"] is not None else {}
+            points.append(models.PointStruct(id=one["id"], vector=vectors, payload=one["payload"]))
+        self.folder.upsert(collection_name=request["name"], points=points)
+        return {}
+
     def op_close(self, _request: Request) -> Request:
         """Lets go of every file."""
+        folder, self.folder = self.folder, None
+        if folder is not None:
+            folder.close()
         memory, self.memory = self.memory, None
         if memory is not None:
             for name in ("vector_store", "_telemetry_vector_store", "_entity_store"):
@@ -461,10 +552,25 @@ class Worker:
         operation = getattr(self, "op_" + str(request.get("op")), None)
         if operation is None:
             raise Refusal("unknown operation")
-        if self.memory is None and request["op"] not in ("hello", "open", "close"):
+        is_open = self.memory is not None or (self.folder is not None and request["op"] in ("make", "put"))
+        if not is_open and request["op"] not in ("hello", "open", "open_folder", "close"):
             raise Refusal("not open")
         result: Request = operation(request)
         return result
+
+
+def _said_by_server(error: BaseException) -> Optional[str]:  # noqa: UP045 - Python 3.8
+    """What went wrong between qdrant-client and its server, None where it was something else. The texts of its errors
+    hold what the server answered."""
+    seen = 0
+    one: Optional[BaseException] = error  # noqa: UP045 - Python 3.8
+    while one is not None and seen < 5:
+        if type(one).__name__ == "ResponseHandlingException":
+            return "the Qdrant server did not answer"
+        if type(one).__name__ == "UnexpectedResponse":
+            return "the Qdrant server answered " + str(getattr(one, "status_code", "with an error"))
+        one, seen = one.__cause__ or one.__context__, seen + 1
+    return None
 
 
 def safe_detail(error: Exception) -> str:
@@ -473,6 +579,8 @@ def safe_detail(error: Exception) -> str:
     text = str(error)
     if isinstance(error, Refusal):
         return text
+    if (said := _said_by_server(error)) is not None:
+        return said
     if "already accessed by another instance" in text:
         return "the vector store is in use by another process"
     if "database is locked" in text:

@@ -17,14 +17,14 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Literal
 
 from mem0audit.core.errors import Failed, Mem0auditError, Refused, UsageProblem
-from mem0audit.stores.pickles import PointVectors
+from mem0audit.stores.pickles import PointVectors, WholePoint
 
 _WORKER = Path(__file__).with_name("mem0_worker.py")
 _START_S = 180.0
@@ -47,6 +47,15 @@ class WorkerVersions:
 
 
 @dataclass(frozen=True)
+class ServerAccess:
+    """A Qdrant server for the worker: its URL as qdrant-client takes it, and its key, which goes to the worker's
+    standard input and nowhere else."""
+
+    url: str
+    api_key: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
 class Unlinked:
     """What came of taking links from an entity: how many went, and whether it was deleted, linking nothing else."""
 
@@ -61,6 +70,7 @@ class Mem0Worker:
     `dims` its dimensions; `user` a name or number to run as (root only), the store's owner. While it is
     open it holds the store's lock, as an agent does: the store must not be in use. Opening a store with
     mem0 changes it (it migrates the log, creates missing collections); so only on stores that shall change.
+    With `server` the vector store is that Qdrant server, `vectors` its name in messages: there is no lock.
 
     `embedder` is "none" (a model or the network asked for anything ends the run), "offline" (each text gets a vector
     computed from it: the demo and tests), or "config": the one of `config`, the dict that the user gives to
@@ -82,6 +92,7 @@ class Mem0Worker:
         dims: int | None,
         user: str | int | None = None,
         *,
+        server: ServerAccess | None = None,
         embedder: Literal["none", "offline", "config"] = "none",
         config: Mapping[str, Any] | None = None,
         check: Callable[[WorkerVersions], None] | None = None,
@@ -99,9 +110,12 @@ class Mem0Worker:
             "embedder": embedder,
             "config": None if config is None else dict(config),
         }
-        for name in ("history", "vectors", "mem0_dir"):
+        if server is not None:
+            self._open["server"] = {"url": server.url, "api_key": server.api_key}
+        for name in ("history", "mem0_dir", *(() if server is not None else ("vectors",))):
             if not Path(str(self._open[name])).is_absolute():
                 raise UsageProblem(f"the path of {name} must be absolute: {self._open[name]}")
+        self._folder = "/"
         self._process: subprocess.Popen[bytes] | None = None
         self._answers: int = -1
         self._buffer = b""
@@ -110,6 +124,22 @@ class Mem0Worker:
         self._drain: threading.Thread | None = None
         self.versions = WorkerVersions("", None, None)
         self.overwrites = False
+
+    @classmethod
+    def new_folder(
+        cls,
+        interpreter: str,
+        folder: str | Path,
+        user: str | int | None = None,
+        *,
+        check: Callable[[WorkerVersions], None] | None = None,
+    ) -> Mem0Worker:
+        """No `Memory`, but the agent's qdrant-client on a new store in an empty folder that belongs to `user`:
+        `make_collection` and `put_points` are what it can be asked."""
+        worker = cls(interpreter, "/", folder, "", "/", None, user, check=check)
+        worker._folder = str(folder)
+        worker._open = {"op": "open_folder", "vectors": str(folder)}
+        return worker
 
     def __enter__(self) -> Mem0Worker:
         self._start()
@@ -245,6 +275,21 @@ class Mem0Worker:
         if process.wait() != _EXIT_CRASHED_ON_PURPOSE:
             raise self._death()
 
+    # -- a new folder --------------------------------------------------------------------------------
+
+    def make_collection(self, name: str, dims: int, distance: str, *, keyword_slot: bool) -> None:
+        """In a new folder (see `new_folder`): a collection as mem0 makes them."""
+        request = {"op": "make", "name": name, "dims": dims, "distance": distance, "keywords": keyword_slot}
+        self._ask(request)
+
+    def put_points(self, name: str, points: Iterable[WholePoint], *, keyword_slot: bool) -> None:
+        """In a new folder: points with all that they have."""
+        listed = [
+            {"id": one.id, "dense": one.vectors.dense, "keyword": one.vectors.keyword, "payload": one.payload}
+            for one in points
+        ]
+        self._ask({"op": "put", "name": name, "points": listed, "keywords": keyword_slot})
+
     # -- lines in, lines out ---------------------------------------------------------------------
 
     def _start(self) -> None:
@@ -258,7 +303,7 @@ class Mem0Worker:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 pass_fds=(theirs,),
-                cwd="/",
+                cwd=self._folder,
                 start_new_session=True,
                 **_run_as(self.user),
             )

@@ -58,7 +58,8 @@ def stores_of(memory: Any) -> LiveStores:
     history = getattr(log, "db_path", None)
     if not isinstance(location, str) or location == ":memory:":
         raise Refused(
-            "this Memory's vector store is no embedded Qdrant folder: this version deletes in those only"
+            "this Memory's vector store is no embedded Qdrant folder: this version deletes in those only from inside",
+            "on a Qdrant server the command may run beside the agent:  mem0audit delete --qdrant-url URL",
         )
     if not isinstance(history, str) or history == ":memory:":
         raise Refused("this Memory keeps no log on the disk")

@@ -461,8 +461,8 @@ class _Taking:
     def _look(self, now: float) -> tuple[str | None, frozenset[str]]:
         nothing: frozenset[str] = frozenset()
         rows = self._newest_rows()
-        if rows is None:
-            return None, nothing  # no log, or none that can be compared: nothing is in flight for us to see
+        if rows is None or not self.of("memories"):
+            return None, nothing  # nothing that can be compared: nothing is in flight for us to see
         last: dict[str, HistoryRow] = {}
         for row in reversed(rows):  # oldest first: the last one stays
             if row.memory_id is not None:
@@ -590,6 +590,46 @@ class _Taking:
         if not dangling or any(deleted[i] > ENTITY_CLEANED_S for i in dangling):
             return None
         return "an entity still links a memory deleted a moment ago"
+
+
+class Stillness:
+    """Watches a log, without opening it, for whether anybody writes to it: by the times and sizes of the database and
+    its journals. What is written later than a moment after a look has a later time (the kernel's clock for files ticks
+    every few milliseconds), so a look that is `STILL_S` old is worth being compared with."""
+
+    def __init__(self, path: str) -> None:
+        self._paths = [path, *(f"{path}{end}" for end in ("-wal", "-journal"))]
+        self._seen = self._look()
+
+    def _look(self) -> list[tuple[int, int, int] | None]:
+        return [_times(path) for path in self._paths]
+
+    def changed(self) -> bool:
+        """Whether somebody wrote since it began to be still."""
+        return self._look() != self._seen
+
+    def wait(self, still_s: float, most_s: float, pause: Callable[[float], None] = time.sleep) -> bool:
+        """Waits until nobody has written for `still_s` seconds, and watches from then on; False where that was not so
+        within `most_s`."""
+        end = time.monotonic() + most_s
+        self._seen, since = self._look(), time.monotonic()
+        while True:
+            pause(min(STILL_S, still_s))
+            now = time.monotonic()
+            if self.changed():
+                self._seen, since = self._look(), now
+            elif now - since >= still_s:
+                return True
+            if now >= end:
+                return False
+
+
+def _times(path: str) -> tuple[int, int, int] | None:
+    try:
+        state = Path(path).stat()
+    except OSError:
+        return None
+    return state.st_ino, state.st_size, state.st_mtime_ns
 
 
 def _points(part: _Part) -> bool:

@@ -487,6 +487,8 @@ def _facts(dims: int | None, flaw: Any, names: tuple[str, ...] = ()) -> VectorFa
 
 def _numbers(vector: Any) -> list[float] | None:
     """A dense vector's numbers, None where it is something else."""
+    if type(vector) is list and set(map(type, vector)) == {float}:
+        return vector
     if isinstance(vector, _Array):
         vector = _plain_inert(vector)
     if not isinstance(vector, (list, tuple)):
@@ -596,7 +598,10 @@ def vectors_of(blob: object) -> PointVectors:
     """The vectors of one point (see `decode_whole`). Raises UnreadablePoint."""
     if not isinstance(blob, bytes):
         raise UnreadablePoint("not a blob")
-    vector = _fields(_load(blob)).get("vector")
+    return _vectors_in(_fields(_load(blob)).get("vector"))
+
+
+def _vectors_in(vector: Any) -> PointVectors:
     if not isinstance(vector, dict):
         return PointVectors(_numbers(vector))
     sparse = vector.get("bm25")
@@ -608,6 +613,23 @@ def vectors_of(blob: object) -> PointVectors:
             raise UnreadablePoint("a keyword vector that is none")
         keyword = [int(i) for i in indices], values
     return PointVectors(_numbers(vector.get("")), keyword)
+
+
+class WholePoint(NamedTuple):
+    """A point with all that it has: its normalised id, its payload as `decode_whole` gives it, its vectors."""
+
+    id: PointId
+    payload: dict[str, Any]
+    vectors: PointVectors
+
+
+def whole_point(blob: object) -> WholePoint:
+    """One point with its vectors, decoded once (see `decode_whole`). Raises UnreadablePoint."""
+    if not isinstance(blob, bytes):
+        raise UnreadablePoint("not a blob")
+    fields = _fields(_load(blob))
+    payload = _payload(fields.get("payload"), _Budget(len(blob)))
+    return WholePoint(normalise_id(fields["id"]), payload, _vectors_in(fields.get("vector")))
 
 
 # --- The fast ways ---------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from mem0audit.install.config import load_mem0_config
 from tests.builders import StoreCopy, copy_store
 from tests.cli.program import Ran, call
 from tests.operations.test_restore import agent
+from tests.qdrant_server import QdrantServer
 from tests.report.test_json import check
 
 
@@ -166,3 +167,46 @@ def test_what_lies_at_the_new_place_is_named(durable: Path, store: StoreCopy) ->
     shutil.copytree(durable / "srv/qdrant", store.vectors)
     ran = call(durable, *words)
     assert ran.code == 4 and "holds a store already" in ran.err and "mem0audit status" in ran.err
+
+
+def test_to_a_server_by_command(
+    durable: Path, store: StoreCopy, config: Path, qdrant_with_keys: QdrantServer
+) -> None:
+    key = qdrant_with_keys.api_key or ""
+    words = ("--to-url", qdrant_with_keys.url, "--to-api-key-env", "THE_KEY", "--config", str(config))
+    assert relocate(durable, *words, "--dry-run").code == 2
+    for flag in ("--wait", "--leave-link", "--update-config", "--with-history"):
+        assert relocate(durable, *words, flag).code == 2
+    plan = relocate(durable, *words, "--dry-run", "--format", "json", THE_KEY=key)
+    assert [one["points"] for one in check(plan.out, "relocate-carry-plan")["collections"]] == [27, 13]
+    assert relocate(durable, *words, THE_KEY=key).code == 4  # not confirmed
+    ran = relocate(durable, *words, "--yes", THE_KEY=key)
+    assert ran.code == 0, ran.err
+    assert (
+        "api_key: THE-API-KEY" in ran.out.replace('"', "") and "Take out: vector_store.config.path" in ran.out
+    )
+    again = relocate(durable, *words, "--yes", "--format", "json", THE_KEY=key)
+    assert again.code == 4
+    assert key not in plan.out + ran.out + ran.err + again.err
+    # and back, from the server that mem0 is told of
+    served = (
+        "--qdrant-url",
+        qdrant_with_keys.url,
+        "--api-key-env",
+        "THE_KEY",
+        "--history",
+        str(store.history),
+    )
+    env = {"XDG_STATE_HOME": str(durable / "state"), "THE_KEY": key}
+    said = call(durable, "status", *served, env=env).out
+    assert "who uses a server cannot be seen" in " ".join(said.split()) and key not in said
+    assert relocate(durable, *served, "--to", "srv/qdrant", "--with-history", THE_KEY=key).code == 2
+    assert relocate(durable, *served, "--to", "qdrant", THE_KEY=key).code == 4  # not empty
+    back = relocate(durable, *served, "--to", "srv/qdrant", "--yes", "--format", "json", THE_KEY=key)
+    assert back.code == 0, back.err
+    document = check(back.out, "relocate-carry")
+    assert document["to"] == str(durable / "srv/qdrant") and document["written"] == {
+        "mem0": 27,
+        "mem0_entities": 13,
+    }
+    assert key not in back.out + back.err

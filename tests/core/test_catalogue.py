@@ -78,11 +78,11 @@ L110 wiped-at-start critical
 L111 readable-by-others high
 L112 disk-nearly-full medium
 L113 split-lifetimes high
-Q951 collection-missing critical planned
-Q952 collection-unhealthy high planned
-Q953 read-only-or-strict medium planned
-Q954 no-owner-index low planned
-Q955 version-gap medium planned
+Q951 collection-missing critical
+Q952 collection-unhealthy high
+Q953 read-only-or-strict medium
+Q954 no-owner-index low
+Q955 version-gap medium
 S801 secret-in-store critical
 S802 not-from-user low
 S803 instruction-like info

@@ -73,7 +73,7 @@ def test_every_field_is_needed_and_no_other_is_taken() -> None:
     with pytest.raises(NotAManifest):
         parse_manifest(json.dumps({**raw, "more": 1}).encode())
     with pytest.raises(NotAManifest, match="newer mem0audit"):
-        parse_manifest(json.dumps({**raw, "format": 2, "what": "comes then"}).encode())
+        parse_manifest(json.dumps({**raw, "format": 3, "what": "comes then"}).encode())
 
 
 VALUES = st.recursive(

@@ -231,3 +231,12 @@ def test_halves_that_lie_together_are_paired(tmp_path: Path, host: Host, running
     for name in ("one", "two"):
         command = found[str(tmp_path / name / "history.db")]
         assert f"--qdrant-path {tmp_path / name / 'qdrant'}" in command, command
+
+
+def test_another_log_goes_with_the_server(tmp_path: Path, host: Host) -> None:
+    history(tmp_path / "history.db")
+    here = replace(host, cwd=str(tmp_path), environ={**host.environ, "KEY": "a secret"})
+    install = locate(Flags(history="/h.db", qdrant_url="http://q:6333", api_key_env="KEY"), here)
+    (one,) = [c for c in find_candidates(install, here) if c.path == str(tmp_path / "history.db")]
+    words = f"--history {tmp_path}/history.db --qdrant-url http://q:6333 --api-key-env KEY"
+    assert one.command == f"mem0audit audit {words}"

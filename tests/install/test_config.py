@@ -119,6 +119,12 @@ VECTOR_STORES: list[dict[str, Any]] = [
     {"https": False},
     {"host": "localhost", "port": 6333, "api_key": "k"},
     {"path": "/srv/q", "host": "localhost", "port": 7000},
+    {"url": "localhost:7000"},
+    {"url": "localhost"},
+    {"url": "q.example.org", "api_key": "k"},
+    {"url": "q.example.org:80", "https": False, "api_key": "k"},
+    {"url": "https://xyz.cloud.example.org", "api_key": "k"},
+    {"url": "https://u:p@h:1/prefix/?api_key=k", "https": False},
 ]
 
 
@@ -350,7 +356,7 @@ def test_the_example_is_valid_and_each_key_of_it_can_be_switched_on(host: Host) 
     file.write_text(EXAMPLE)
     assert load_settings(host).history is None
     keys = [line[1:] for line in EXAMPLE.splitlines() if line.startswith("#") and not line.startswith("# ")]
-    assert len(keys) == 11
+    assert len(keys) == 12
     for key in keys:
         file.write_text(key + "\n")
         name = key.partition(" ")[0]

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import dataclasses
 import json
+import pickle
 from dataclasses import replace
 from pathlib import Path
 
@@ -128,6 +130,42 @@ def test_servers_and_other_products(ann: Host) -> None:
     # A folder named on the command line is a Qdrant folder, whatever the dict says.
     install = locate(Flags(config=path, qdrant_path="/f"), ann)
     assert (install.provider, install.vectors) == ("qdrant", Origin("/f", "--qdrant-path"))
+
+
+def test_the_key_of_a_server(ann: Host) -> None:
+    ann = dataclasses.replace(ann, environ={**ann.environ, "FLAG_KEY": "key-a", "SETTINGS_KEY": "key-b"})
+    install = locate(Flags(qdrant_url="h", api_key_env="FLAG_KEY"), ann)
+    assert install.server_key is not None and install.server_key.reveal() == "key-a"
+    assert (install.server_url, install.server_key_from) == (
+        Origin("https://h:6333", "--qdrant-url"),
+        "$FLAG_KEY",
+    )
+    assert "key-a" not in repr(install) + str(dataclasses.asdict(install))
+    with pytest.raises(TypeError):
+        pickle.dumps(install)
+    with pytest.raises(UsageProblem, match="the variable NONE is not set"):
+        locate(Flags(qdrant_url="h", api_key_env="NONE"), ann)
+    with pytest.raises(UsageProblem, match="there is no server"):
+        locate(Flags(qdrant_path="/f", api_key_env="FLAG_KEY"), ann)
+
+    path = config(ann, vector_store=store(url="http://h:6333", api_key="key-c"))
+    Path(path).chmod(0o640)
+    with pytest.raises(UsageProblem, match=r"others can read it \(mode 0640\)") as problem:
+        locate(Flags(config=path), ann)
+    assert problem.value.hint is not None and f"chmod 600 {path}" in problem.value.hint
+    assert locate(Flags(config=path, api_key_env="FLAG_KEY"), ann).server_key_from == "$FLAG_KEY"
+    Path(path).chmod(0o600)
+    settings(ann, 'qdrant_url = "http://other:6333"\napi_key_env = "SETTINGS_KEY"\n')
+    install = locate(Flags(config=path), ann)
+    assert install.server_key is not None and install.server_key.reveal() == "key-c"
+    assert install.server_key_from == path
+    # a server named otherwise does not get the key of another
+    assert locate(Flags(config=path, qdrant_url="http://third:6333"), ann).server_key is None
+    install = locate(Flags(), ann)
+    assert (install.server_url and install.server_url.value, install.server_key_from) == (
+        "http://other:6333",
+        "$SETTINGS_KEY",
+    )
 
 
 def test_agent_python(ann: Host) -> None:

@@ -723,10 +723,10 @@ def test_an_edited_manifest_is_named(
 
 def test_a_newer_format_is_one_line(tmp_path: Path, two: tuple[Path, Path]) -> None:
     snapshot = copied(two[0], tmp_path)
-    forged(snapshot, lambda raw: raw.update(format=2), checksum=True)
+    forged(snapshot, lambda raw: raw.update(format=3), checksum=True)
     told = verify(str(snapshot))
     assert [p.detail for p in told.problems] == [
-        "has format 2, of a newer mem0audit: this one reads format 1"
+        "has format 3, of a newer mem0audit: this one reads formats 1 and 2"
     ]
     (listed,) = list_snapshots(str(tmp_path))
     assert listed.problem is not None and "newer mem0audit" in listed.problem

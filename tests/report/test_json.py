@@ -45,6 +45,8 @@ KINDS = (
     "restore-plan",
     "relocate",
     "relocate-plan",
+    "relocate-carry",
+    "relocate-carry-plan",
     "discard",
     "delete-plan",
     "delete",

@@ -9,6 +9,7 @@ import pytest
 from tests.builders import MemoryBuilder, RawHistory, RawPoints
 from tests.rules.support import codes, of, report_of
 
+pytestmark = pytest.mark.usefixtures("beside_a_server")
 Build = Callable[..., MemoryBuilder]
 SELECT = ("H",)
 

@@ -13,6 +13,7 @@ from mem0audit.core.model import Severity
 from tests.builders import MemoryBuilder, RawPoints, copy_store
 from tests.rules.support import codes, host, of, report_of
 
+pytestmark = pytest.mark.usefixtures("beside_a_server")
 Build = Callable[..., MemoryBuilder]
 SELECT = ("C", "T", "S", "D309")
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from tests.builders import MemoryBuilder, RawHistory, RawPoints
 from tests.rules.support import codes, of, report_of
 
+pytestmark = pytest.mark.usefixtures("beside_a_server")
 Build = Callable[..., MemoryBuilder]
 
 
@@ -169,6 +172,7 @@ def test_d309_a_memory_without_owner(build: Build) -> None:
     assert codes(report) == {"D309": 1}
 
 
+@pytest.mark.folder_only
 def test_nothing_is_reported_lost_while_the_store_cannot_be_read(build: Build) -> None:
     agent, _ids = three(build)
     agent.close()

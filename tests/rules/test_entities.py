@@ -10,6 +10,7 @@ from tests.builders import MemoryBuilder, RawHistory, RawPoints, copy_store
 from tests.rules.readings import reading_of
 from tests.rules.support import codes, host, of, report_of
 
+pytestmark = pytest.mark.usefixtures("beside_a_server")
 Build = Callable[..., MemoryBuilder]
 SELECT = ("E", "D307")
 
@@ -103,6 +104,7 @@ def test_real_entities_made_by_spacy(tmp_path: object) -> None:
     assert not codes(report_of(before, select=SELECT))
 
 
+@pytest.mark.folder_only
 def test_links_into_a_collection_that_cannot_be_read_are_not_judged(store: MemoryBuilder) -> None:
     store.close()
     (store.vectors / "collection/mem0/storage.sqlite").write_bytes(b"nothing here" * 500)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mem0audit.core.rules import changelog, content, divergence, entities, files, places, snapshots
+from mem0audit.core.rules import changelog, content, divergence, entities, files, places, servers, snapshots
 from mem0audit.core.rules.verdict import RuleFunction
 
 RULES: dict[str, RuleFunction] = {
@@ -13,5 +13,6 @@ RULES: dict[str, RuleFunction] = {
     **entities.RULES,
     **content.RULES,
     **snapshots.RULES,
+    **servers.RULES,
 }
 """Code to function, in the order of the catalogue's groups."""

@@ -43,8 +43,8 @@ def _side_by_side(code: str) -> Callable[[_Judge], RuleFunction]:
         def rule(r: Reading) -> Iterable[Verdict]:
             if r.comparison is not None and r.timeline is not None:
                 return judge(r, r.comparison, r.timeline)
-            if r.install.vectors is None:
-                return [NotChecked(code, "the vector store is not an embedded Qdrant folder", gap=False)]
+            if r.install.vectors is None and not r.on_server:
+                return [NotChecked(code, "the vector store is no Qdrant", gap=False)]
             missing = "the log" if not r.history_readable else "the vector store"
             return [NotChecked(code, f"{missing} could not be read whole")]
 

@@ -87,7 +87,7 @@ def stranded_history(r: Reading) -> Iterable[Verdict]:
 
 def damaged_meta(r: Reading) -> Iterable[Verdict]:
     """I206: meta.json does not say what lies on disk."""
-    if r.layout is None or not r.layout.exists:
+    if r.layout is None or not r.layout.exists or r.on_server:
         return
     if r.layout.meta_problem is not None:
         yield finding("I206", {"meta.json": r.layout.meta_problem}, path=r.layout.path)
@@ -147,6 +147,9 @@ def duplicate_rows(r: Reading) -> Iterable[Verdict]:
 
 def wrong_vector(r: Reading) -> Iterable[Verdict]:
     """I210: dimensions other than the collection's, or a vector of zeros, NaN or infinity."""
+    if r.on_server:
+        yield NotChecked("I210", "a server's vectors are not read", gap=False)
+        return
     for collection in r.collections:
         wanted = collection.info.dims
         rows = collection.read.rows
@@ -201,7 +204,7 @@ def dimension_mismatch(r: Reading) -> Iterable[Verdict]:
 
 def old_storage_format(r: Reading) -> Iterable[Verdict]:
     """I212: written by a client whose files the agent's client cannot open."""
-    if r.layout is None:
+    if r.layout is None or r.on_server:
         return
     client = r.agent.client_version
     for info in r.layout.collections:
@@ -240,7 +243,7 @@ def no_keyword_slot(r: Reading) -> Iterable[Verdict]:
 
 def slow_embedded_store(r: Reading) -> Iterable[Verdict]:
     """I214: more points than qdrant-client's own warning threshold."""
-    for collection in r.memories:
+    for collection in () if r.on_server else r.memories:
         if len(collection.read.rows) > LOCAL_LIMIT:
             yield finding(
                 "I214",

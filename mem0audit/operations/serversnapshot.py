@@ -1,0 +1,486 @@
+"""Take a snapshot of an install whose points lie on a Qdrant server: both stores as a pair, beside the running agent.
+
+The server takes its own snapshot of each collection, which is one instant; nothing of ours can keep a writer from the
+server meanwhile, so the pair is settled by looking: the ids and payloads of all points are read before and after, and
+the log is watched from before the first look to after the last. Where neither changed, what the server put into its
+snapshots is what was read, and the log beside it is of the same instant (mem0 writes the points first, the log
+second, within milliseconds). Where one changed it is taken again; where the install never holds still, the snapshot
+says so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from mem0audit import __version__
+from mem0audit.core import snapshot as core
+from mem0audit.core.errors import CouldNotRead, Failed, Mem0auditError, Refused, ServerProblem
+from mem0audit.core.model import Agent, Install, NotChecked, Report, SealOutcome
+from mem0audit.core.reading import ENTITIES_SUFFIX, TELEMETRY_COLLECTIONS
+from mem0audit.core.snapshot import (
+    CollectionCopy,
+    CopyRole,
+    Manifest,
+    ServerCopy,
+    ServerPlan,
+    SnapshotFile,
+    Taken,
+)
+from mem0audit.core.times import shown
+from mem0audit.install.agents import whose_mem0
+from mem0audit.install.host import Host, seen_through
+from mem0audit.install.places import look_at
+from mem0audit.install.processes import holders
+from mem0audit.operations import ledger as ledgers
+from mem0audit.operations.audit import STORES_GROUPS, audit
+from mem0audit.operations.copied import counted
+from mem0audit.operations.erasures import erasures_on_record, keep_beside
+from mem0audit.operations.look import Progress, look, no_collector, no_progress
+from mem0audit.operations.otherroots import as_the_agent_sees_it, brought_here
+from mem0audit.operations.serververify import log_counts
+from mem0audit.operations.snapshot import (
+    SLACK_BYTES,
+    checked_folder,
+    kept_in_ledger,
+    published,
+    write_manifest,
+)
+from mem0audit.stores import files, pair, serversnapshots, snapshots
+from mem0audit.stores.server import Connection, connection_to
+from mem0audit.stores.serversnapshots import Described, Remote
+
+ATTEMPTS: Final = 3
+STILL_S: Final = 0.1
+"""So long the log must have been still before the server is asked for its snapshot."""
+STILL_WAIT_S: Final = 2.0
+REMOTE: Final = "remote.json"
+"""In the hidden folder while it is at work: the snapshots that lie on the server for it."""
+
+
+def on_server(install: Install) -> bool:
+    """Whether the points of an install lie on a Qdrant server."""
+    return install.vectors is None and install.server_url is not None
+
+
+# --- Plan ----------------------------------------------------------------------------------------
+
+
+def plan_server_create(install: Install, host: Host, folder: str) -> ServerPlan:
+    """What `create_of_server` would do. Changes nothing, and makes no folder.
+
+    Raises Refused where it would be unsafe or cannot be a pair, CouldNotRead (ServerProblem) where a store is not
+    there or cannot be asked.
+    """
+    held = holders([install.history.value], host)
+    install = as_the_agent_sees_it(install, held.holders, host)
+    path = install.history.value
+    if seen_through(path, host)[0] is not None and os.geteuid():
+        raise Refused(
+            f"{path} lies under another process's root, which only root may enter",
+            "run the same command with sudo",
+        )
+    place = look_at(path, host)
+    if place.problem is not None:
+        raise CouldNotRead(f"{path}: {place.problem}")
+    if not place.exists:
+        raise CouldNotRead(
+            f"{path} is not there: without the log there is no pair to take",
+            "where this install writes: mem0audit status",
+        )
+    where = checked_folder(folder, install, host)
+    size = _size(path)
+    if size > core.BY_PAGES_BYTES:
+        raise Refused(
+            f"{path}: {size / 1e9:.1f} GB; this version copies a log up to {core.BY_PAGES_BYTES / 1e9:.0f} GB"
+        )
+    with connection_to(install) as connection:
+        version = connection.version()
+        found = collections_of(install, connection)
+    needed = 2 * size + SLACK_BYTES
+    if where.free_bytes is not None and where.free_bytes < needed:
+        raise Refused(
+            f"{folder}: {where.free_bytes:,} bytes are free, the log alone needs {needed:,}",
+            "name a folder with more room with --to",
+        )
+    return ServerPlan(
+        install=install,
+        folder=folder,
+        name=core.name_of(host.now),
+        version=version,
+        collections=tuple((role, one.name, one.points, core.server_path(one.name)) for role, one in found),
+        history_bytes=size,
+        needed_bytes=needed,
+        free_bytes=where.free_bytes,
+        hold_s=pair.hold_bound(size),
+        place=where,
+        running=bool(held.holders) or not held.complete,
+    )
+
+
+def _size(path: str) -> int:
+    try:
+        return Path(path).stat().st_size
+    except OSError:
+        return 0
+
+
+def collections_of(install: Install, connection: Connection) -> tuple[tuple[CopyRole, Described], ...]:
+    """The collections of an install on its server, the memories first, then its entities and mem0's telemetry.
+
+    Raises CouldNotRead where that of the memories is not there, Refused where a snapshot would not hold all of one,
+    ServerProblem.
+    """
+    names = serversnapshots.names(connection)
+    wanted = install.collection.value
+    if wanted not in names:
+        there = ", ".join(n for n in names if n not in TELEMETRY_COLLECTIONS) or "none"
+        raise CouldNotRead(
+            f"{connection.address.url}: there is no collection {wanted}; there are: {there}",
+            "name the one with the memories with --collection",
+        )
+    roles: list[tuple[CopyRole, str]] = [("memories", wanted)]
+    if f"{wanted}{ENTITIES_SUFFIX}" in names:
+        roles.append(("entities", f"{wanted}{ENTITIES_SUFFIX}"))
+    roles += [("telemetry", name) for name in sorted(TELEMETRY_COLLECTIONS & set(names) - {wanted})]
+    found: list[tuple[CopyRole, Described]] = []
+    for role, name in roles:
+        one = serversnapshots.described(connection, name)
+        if one is None:
+            raise CouldNotRead(f"{connection.address.url}: the collection {name} went meanwhile")
+        _check_whole(one, connection)
+        found.append((role, one))
+    return tuple(found)
+
+
+def _check_whole(one: Described, connection: Connection) -> None:
+    """Raises Refused where the server's snapshot would not be the whole collection."""
+    where = connection.address.url
+    if not core.safe_collection(one.name):
+        raise Refused(f"{where}: a collection is named as no file can be")
+    if one.elsewhere:
+        raise Refused(
+            f"{where}: {one.elsewhere} of the shards of {one.name} lie on other nodes of its cluster only: a snapshot "
+            "of this node is not the whole collection",
+            "this version takes snapshots of a server that has every shard",
+        )
+    if one.busy is not None:
+        raise Refused(f"{where}: {one.name}: {one.busy}", "try again when the cluster is done with it")
+
+
+# --- Create ------------------------------------------------------------------------------------------
+
+
+def create_of_server(
+    plan: ServerPlan,
+    host: Host,
+    *,
+    progress: Progress | None = None,
+    now: Callable[[], float] = time.time,
+    ledger: bool = True,
+    until: float | None = None,
+) -> Taken:
+    """Takes the snapshot that was planned, beside the running agent; a short-lived one goes `until` then.
+
+    The server's snapshot of each collection is downloaded with its checksum proven and removed on the server, also
+    where the rest fails; the log is copied as for a folder; then both are published by one rename. Where there is a
+    `ledger` (False: it is neither read nor written) both stores are sealed as they are then, and the folder is
+    remembered. Raises Refused where another run works
+    in the same folder, Failed where nothing was published.
+    """
+    say = progress or no_progress
+    install = plan.install
+    notes: list[str] = []
+
+    def fill(hidden: Path, name: str, last: bool) -> Manifest | None:
+        with brought_here(install, host) as here, connection_to(install) as connection:
+            return _take(install, here, host, connection, hidden, name, now, say, notes, last, until)
+
+    def beside(folder: Path) -> str | None:
+        return keep_beside(folder, erasures_on_record(install, None, host, ledger=ledger))
+
+    try:
+        notes += remove_left_on_server(Path(plan.folder), install)
+        taken = published(Path(plan.folder), now, fill, say, attempts=ATTEMPTS, beside=beside)
+    except serversnapshots.NotWhole as problem:
+        raise Failed(f"{plan.install.collection.value}: {problem}; nothing was taken{_and(notes)}") from None
+    except ServerProblem as problem:
+        raise Failed(f"{problem.message}; nothing was taken{_and(notes)}", problem.hint) from None
+    taken = replace(taken, notes=(*taken.notes, *notes))
+    return _sealed(taken, install, host, say) if ledger else taken
+
+
+def _sealed(taken: Taken, install: Install, host: Host, say: Progress) -> Taken:
+    """Writes to the ledger where the snapshot lies, whose each memory is, and a seal of what both stores hold now."""
+    with ledgers.opened(install, host, make=True) as book:
+        assert book is not None
+        sealing = ledgers.sealing_of(book)
+        if isinstance(book, NotChecked) or isinstance(sealing, NotChecked):
+            missing = book if isinstance(book, NotChecked) else sealing
+            assert isinstance(missing, NotChecked)
+            return replace(taken, seal=SealOutcome(False, f"there is no ledger: {missing.why}"))
+        say("sealing", None, None)
+        with no_collector():
+            reading = look(install, host, say, sealing)
+        return replace(taken, seal=kept_in_ledger(book, sealing, taken, reading))
+
+
+def _and(notes: Sequence[str]) -> str:
+    return "".join(f"; {note}" for note in notes)
+
+
+def _take(
+    install: Install,
+    here: Install,
+    host: Host,
+    connection: Connection,
+    hidden: Path,
+    name: str,
+    now: Callable[[], float],
+    say: Progress,
+    notes: list[str],
+    last: bool,
+    until: float | None,
+) -> Manifest | None:
+    """Fills the hidden folder; None where a store changed meanwhile and it can be taken again."""
+    version = connection.version()
+    found = collections_of(install, connection)
+    names = [one.name for _, one in found]
+    log = pair.Stillness(here.history.value)
+    say("waiting for a still moment", None, None)
+    still = log.wait(STILL_S, STILL_WAIT_S)
+    say("reading the points", None, None)
+    before = {one: _digest(connection, one) for one in names}
+    copies: dict[str, tuple[int, str]] = {}
+    with ExitStack() as stack:
+        remotes: list[Remote] = []
+        for role, one in found:
+            say(f"the server takes its snapshot of {one.name}", None, None)
+            remotes.append(stack.enter_context(_on_server(connection, one.name, hidden, remotes, notes)))
+            if role == "memories":
+                copied = pair.take_pair(
+                    [pair.Source("history", here.history.value, "history")], None, hidden / "raw", now=now
+                )
+                at = now()
+        say("reading the points again", None, None)
+        after = {one: _digest(connection, one) for one in names}
+        time.sleep(pair.STILL_S)  # what was in flight lands
+        why = _unsettled(still, log, before, after)
+        if why is not None and not last:
+            return None
+        for number, remote in enumerate(remotes):
+            say("downloading", number, len(remotes))
+            _check_room(hidden, remote)
+            target = hidden / core.server_path(remote.collection)
+            copies[remote.collection] = serversnapshots.bring(connection, remote, target)
+    files.remove_new(hidden / REMOTE)
+    say("rebuilding the copy of the log", None, None)
+    (of_log,) = copied.files
+    target = hidden / core.HISTORY
+    files.rebuild_database(of_log.raw, target)
+    wrong = snapshots.integrity(target)
+    if wrong:
+        raise pair.CannotTake(here.history.value, "damaged", f"its copy fails integrity_check: {wrong[0]}")
+    say("auditing the install", None, None)
+    report = _judged(install, host)
+    files.sync_tree(hidden)
+    collections = []
+    for role, one in found:
+        known = after[one.name] if before[one.name] == after[one.name] else None
+        collections.append(
+            CollectionCopy(
+                one.name,
+                role,
+                core.server_path(one.name),
+                None if known is None else known[0],
+                "" if known is None else known[1],
+                one.params,
+                one.payload_schema,
+            )
+        )
+    server = ServerCopy(connection.address.url, version, tuple(collections))
+    listed = [
+        SnapshotFile(
+            core.HISTORY,
+            *snapshots.digest(target),
+            seen_through(install.history.value, host)[1],
+            None,
+            of_log.journal_mode,
+            of_log.way,
+        )
+    ]
+    for one_copy in server.collections:
+        size, sha = copies[one_copy.name]
+        source = f"{server.url}/collections/{one_copy.name}"
+        listed.append(SnapshotFile(one_copy.path, size, sha, source, one_copy.name, None, "server snapshot"))
+    held = holders([install.history.value], host)
+    agent = whose_mem0(install, held.holders, host)
+    manifest = _manifest(install, host, name, shown(at), agent, server, listed, target, report, copied, why)
+    manifest = replace(manifest, until=None if until is None else shown(until))
+    write_manifest(hidden, manifest)
+    return manifest
+
+
+def _digest(connection: Connection, collection: str) -> tuple[int, str]:
+    read = serversnapshots.read_digest(connection, collection)
+    return read.count, read.hexdigest()
+
+
+def _unsettled(
+    still: bool,
+    log: pair.Stillness,
+    before: Mapping[str, tuple[int, str]],
+    after: Mapping[str, tuple[int, str]],
+) -> str | None:
+    """What changed while the server took its snapshots; None where nothing did."""
+    changed = [name for name, read in before.items() if after[name] != read]
+    wrote = not still or log.changed()
+    if not changed and not wrote:
+        return None
+    what = [*(["the log"] if wrote else []), *changed]
+    return f"{', '.join(what)} changed while the server took its snapshots"
+
+
+@contextmanager
+def _on_server(
+    connection: Connection, collection: str, hidden: Path, others: Sequence[Remote], notes: list[str]
+) -> Iterator[Remote]:
+    """The server's snapshot of a collection, removed there at the end; noted in the hidden folder before and meanwhile,
+    so that the run after a kill removes it."""
+    before = serversnapshots.there(connection, collection)
+    _note_remotes(hidden, connection, others, (collection, before))
+    remote: Remote | None = None
+    try:
+        with serversnapshots.taken(connection, collection, before) as remote:
+            _note_remotes(hidden, connection, [*others, remote])
+            files.step("server.taken")
+            yield remote
+    finally:
+        if remote is not None and serversnapshots.left_behind(connection, remote) is not False:
+            notes.append(_may_lie(connection.address.url, collection, remote.name))
+
+
+def _may_lie(url: str, collection: str, name: str) -> str:
+    return f"the server may still have its own copy, /collections/{collection}/snapshots/{name} on {url}"
+
+
+def _note_remotes(
+    hidden: Path,
+    connection: Connection,
+    remotes: Sequence[Remote],
+    asked: tuple[str, frozenset[str]] | None = None,
+) -> None:
+    """What lies on the server for this run; `asked` is the collection of which a snapshot is asked for now, and those
+    of it that were there before."""
+    said = {
+        "url": connection.address.url,
+        "snapshots": [[remote.collection, remote.name] for remote in remotes],
+        "asked": None if asked is None else [asked[0], sorted(asked[1])],
+    }
+    files.remove_new(hidden / REMOTE)
+    files.write_new(hidden / REMOTE, json.dumps(said).encode("ascii"))
+
+
+def remove_left_on_server(folder: Path, install: Install) -> tuple[str, ...]:
+    """Removes what runs that were killed left on this server; sentences about what may be theirs and is not removed,
+    since it may be somebody else's. Raises ServerProblem where the server cannot be asked."""
+    if not folder.is_dir():
+        return ()
+    said = []
+    with files.snapshot_folder(folder), connection_to(install) as connection:
+        for name in files.unfinished(folder):
+            try:
+                noted = json.loads(snapshots.small_file(folder / name / REMOTE))
+                ours = [(str(c), str(n)) for c, n in noted["snapshots"]]
+                asked, before = noted["asked"] or (None, ())
+                if noted["url"] != connection.address.url:
+                    continue
+            except (OSError, ValueError, KeyError, TypeError):
+                continue
+            for collection, remote in ours:
+                serversnapshots.removed(connection, collection, remote)
+            if asked is not None and asked in serversnapshots.names(connection):
+                left = sorted(serversnapshots.there(connection, asked) - set(before))
+                said += [_may_lie(connection.address.url, asked, one) for one in left]
+    return tuple(said)
+
+
+def _check_room(hidden: Path, remote: Remote) -> None:
+    free = files.free_bytes(hidden)
+    if free is not None and free < remote.size + SLACK_BYTES:
+        raise Refused(
+            f"{hidden.parent}: {free:,} bytes are free, the server's snapshot of {remote.collection} has "
+            f"{remote.size:,}; nothing was taken",
+            "name a folder with more room with --to",
+        )
+
+
+def _judged(install: Install, host: Host) -> Report | None:
+    """What the rules that judge the stores find in the install now, where they disagree at a second look; None where
+    that could not be looked at."""
+    try:
+        return audit(install, host, select=STORES_GROUPS, ledger=False, keep=False)
+    except Mem0auditError:
+        return None
+
+
+def point_counts(collections: Sequence[CollectionCopy]) -> dict[str, int | None]:
+    """Memories and entities, None where not known."""
+    found: dict[str, int | None] = {}
+    for what, role in (("memories", "memories"), ("entities", "entities")):
+        counts = [one.points for one in collections if one.role == role]
+        known = [count for count in counts if count is not None]
+        found[what] = sum(known) if len(known) == len(counts) else None
+    return found
+
+
+def _manifest(
+    install: Install,
+    host: Host,
+    name: str,
+    created_at: str,
+    agent: Agent,
+    server: ServerCopy,
+    listed: Sequence[SnapshotFile],
+    log: Path,
+    report: Report | None,
+    copied: pair.Pair,
+    why: str | None,
+) -> Manifest:
+    counts, history = log_counts(log)
+    assert install.server_url is not None
+    return Manifest(
+        name=name,
+        created_at=created_at,
+        history=replace(install.history, value=seen_through(install.history.value, host)[1]),
+        vectors=replace(install.server_url, value=server.url),
+        collection=install.collection,
+        mem0_dir=install.mem0_dir,
+        hostname=platform.node(),
+        filesystems={"history": look_at(install.history.value, host).filesystem, "vectors": None},
+        versions={
+            "mem0audit": __version__,
+            "mem0ai": agent.mem0_version,
+            "qdrant-client": agent.client_version,
+            "qdrant": server.version,
+            "sqlite": sqlite3.sqlite_version,
+        },
+        files=tuple(sorted(listed, key=lambda file: file.path)),
+        counts={**point_counts(server.collections), **counts},
+        points_digest=core.server_digest(server.collections),
+        history_digest=history,
+        findings={} if report is None else counted(report.findings),
+        settled=why is None,
+        unsettled_why=why,
+        tries=copied.tries,
+        longest_hold_s=round(copied.longest_hold_s, 4),
+        server=server,
+    )

@@ -1,0 +1,159 @@
+"""What a snapshot of a server holds, looked at: its log here, its points on a server that is lent for it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from mem0audit.core import snapshot as core
+from mem0audit.core.errors import Mem0auditError, ServerProblem
+from mem0audit.core.model import Install, NotChecked, Origin
+from mem0audit.core.reading import ENTITIES_SUFFIX
+from mem0audit.core.serverrestore import alike
+from mem0audit.core.snapshot import CollectionCopy, Manifest, SnapshotProblem
+from mem0audit.core.timeline import Timeline
+from mem0audit.install.host import Host
+from mem0audit.operations.audit import STORES_GROUPS, audit
+from mem0audit.operations.copied import counted
+from mem0audit.operations.look import Progress
+from mem0audit.stores import serversnapshots
+from mem0audit.stores.history import read_history, read_rows
+from mem0audit.stores.server import Connection, connection_to
+
+SCRATCH: Final = "mem0audit-scratch-"
+"""How the names of collections begin that are made to be looked at, and removed then."""
+
+
+APPEARS_S: Final = 3.0
+"""A server whose connection was cut goes on with what it has: so long its collection may take to appear."""
+
+
+def log_counts(path: Path) -> tuple[dict[str, int | None], str]:
+    """Changes and memories that exist by the log, of a copied log; and the digest of its rows."""
+    _, timeline = read_history(str(path), Timeline, alone=True)
+    state, digest = read_rows(str(path), core.HistoryDigest)
+    counts: dict[str, int | None] = {
+        "changes": None if timeline is None else len(timeline.rowids),
+        "live": None if timeline is None else sum(1 for _ in timeline.live()),
+    }
+    return counts, digest.hexdigest() if digest is not None and state.problem is None else ""
+
+
+def compare_log(manifest: Manifest, folder: Path, problems: list[SnapshotProblem]) -> None:
+    """The log in a snapshot of a server against its manifest; adds what differs."""
+    counts, digest = log_counts(folder / core.HISTORY)
+    for what, count in counts.items():
+        if manifest.counts.get(what) != count:
+            detail = f"says {manifest.counts.get(what)} {what}, the log holds {count}"
+            problems.append(SnapshotProblem(core.MANIFEST, detail))
+    if digest != manifest.history_digest:
+        problems.append(SnapshotProblem(core.HISTORY, "its rows are not those that were counted"))
+
+
+@contextmanager
+def put_as(
+    connection: Connection,
+    manifest: Manifest,
+    folder: Path,
+    copies: Sequence[CollectionCopy],
+    named: Callable[[CollectionCopy], str],
+    say: Progress,
+    left: list[str],
+) -> Iterator[None]:
+    """Has a server make collections of a snapshot's files under names that it does not have; they are removed at the
+    end, whatever comes. What cannot be removed is in `left` then. Raises ServerProblem, OSError."""
+    shas = {file.path: file.sha256 for file in manifest.files}
+    made: list[str] = []
+    whole = False
+    try:
+        for number, one in enumerate(copies):
+            say("putting the collections onto the server", number, len(copies))
+            made.append(named(one))  # before: the server goes on where we are cut off
+            serversnapshots.put(connection, named(one), folder / one.path, shas[one.path])
+        whole = True
+        yield
+    finally:
+        wait_s = 0.0 if whole else APPEARS_S
+        left += [name for name in made if not serversnapshots.dropped(connection, name, wait_s)]
+
+
+def scratch_names(collections: Sequence[CollectionCopy], random: str) -> dict[str, str]:
+    """The scratch name of each collection; the entities stay those of their memories."""
+    base = f"{SCRATCH}{random}"
+    of = {"memories": base, "entities": f"{base}{ENTITIES_SUFFIX}"}
+    return {one.name: of.get(one.role, f"{base}-{one.name}") for one in collections}
+
+
+def compare_points(
+    connection: Connection, one: CollectionCopy, name: str, problems: list[SnapshotProblem]
+) -> None:
+    """A collection that was put onto a server under `name` against the manifest; adds what differs. Raises
+    ServerProblem."""
+    why = serversnapshots.wait_until_ready(connection, name)
+    if why is not None:
+        problems.append(SnapshotProblem(one.path, f"what the server makes of it cannot be read: {why}"))
+        return
+    found = serversnapshots.described(connection, name)
+    read = serversnapshots.read_digest(connection, name)
+    if one.digest and (read.count, read.hexdigest()) != (one.points, one.digest):
+        detail = f"holds {read.count} points, the manifest says {one.points}"
+        if read.count == one.points:
+            detail = "holds other points than those that were read when it was taken"
+        problems.append(SnapshotProblem(one.path, detail))
+    if found is None or not all(alike(value, found.params.get(key)) for key, value in one.params.items()):
+        problems.append(SnapshotProblem(one.path, "makes a collection of other parameters"))
+    elif found.payload_schema != one.payload_schema:
+        problems.append(SnapshotProblem(one.path, "makes a collection with other payload indexes"))
+
+
+def restored_on(
+    server: Install,
+    host: Host,
+    manifest: Manifest,
+    folder: Path,
+    problems: list[SnapshotProblem],
+    not_checked: list[NotChecked],
+    say: Progress,
+) -> dict[str, int]:
+    """Puts the collections onto a server under scratch names, reads them and audits them beside the snapshot's log;
+    they are removed at the end, whatever comes. Adds what differs, and gives the pair's findings by code."""
+    assert manifest.server is not None
+    names = scratch_names(manifest.server.collections, secrets.token_hex(6))
+    findings: dict[str, int] = {}
+    left: list[str] = []
+    try:
+        with connection_to(server) as connection:
+            taken = set(serversnapshots.names(connection)) & set(names.values())
+            assert not taken
+            copies = manifest.server.collections
+            with put_as(connection, manifest, folder, copies, lambda one: names[one.name], say, left):
+                for one in copies:
+                    say(f"reading {one.name} there", None, None)
+                    compare_points(connection, one, names[one.name], problems)
+                say("auditing it there", None, None)
+                memories = next(one for one in copies if one.role == "memories")
+                pair = replace(
+                    server,
+                    history=Origin(str(folder / core.HISTORY), "the snapshot"),
+                    collection=Origin(names[memories.name], "the snapshot"),
+                    mem0_dir=manifest.mem0_dir,
+                )
+                with suppress(Mem0auditError):
+                    report = audit(pair, host, select=STORES_GROUPS, ledger=False, keep=False)
+                    findings = counted(report.findings)
+    except ServerProblem as problem:
+        not_checked.append(NotChecked("the restored collections", problem.message))
+    except OSError as error:
+        not_checked.append(NotChecked("the restored collections", (error.strerror or "failed").lower()))
+    for name in left:
+        why = f"the scratch collection {name} could not be removed again: remove it on {_url(server)}"
+        not_checked.append(NotChecked("the server", why))
+    return findings
+
+
+def _url(server: Install) -> str:
+    return server.server_url.value if server.server_url is not None else ""

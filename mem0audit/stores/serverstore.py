@@ -1,0 +1,343 @@
+"""A Qdrant server as a store of points to read: read calls only.
+
+What these calls do to a server: nothing (a scroll takes no lock and leaves no cursor behind). A scroll under writes is
+no point in time: 1 of 12 over 5,000 points written at full speed was as of one instant (1.16.3). Every point that
+stands still is in it, once; what is written meanwhile may be in it or not.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+from mem0audit.core.errors import ServerProblem
+from mem0audit.core.model import (
+    CollectionInfo,
+    FileProblem,
+    FileState,
+    FoundPoint,
+    KeepPoint,
+    PointId,
+    PointsRead,
+    ServerSide,
+    ShardCopy,
+    StoreLayout,
+    VectorFacts,
+)
+from mem0audit.core.reading import ENTITIES_SUFFIX, TELEMETRY_COLLECTIONS
+from mem0audit.stores.pickles import normalise_id
+from mem0audit.stores.server import Connection, clean, collection_path, result_of
+
+T = TypeVar("T")
+
+PAGE: Final = 1000
+"""Points a page: below 1,000 a scroll of 100,000 takes up to half as long again, above it little changes but memory."""
+LARGE_PAGE: Final = 8 << 20
+"""Bytes of a page from which on the next ones are asked for with fewer points."""
+PATIENCE_S: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+"""How long to wait, one after the other, when a server says 429: its limits are by the minute."""
+IDS_AT_ONCE: Final = 1000
+NO_VECTOR: Final = VectorFacts(None, None)
+NO_ROW: Final = 0
+"""The row of a point: a server has none."""
+
+# The end of an answer, behind every text of a point: where the next page begins, before the page is decoded.
+_NEXT_PAGE: Final = re.compile(
+    rb'"next_page_offset":(?:"([0-9a-f-]{36})"|(\d{1,20}))\}[^{}\[\]"]*"[^{}\[\]]*\}\s*$'
+)
+_TAIL: Final = 400
+
+
+class ServerStore:
+    """The collections of a server as a store to read (a `model.PointStore`).
+
+    `wanted` is the collection of the install: of that, of its entities and of mem0's telemetry the details are asked,
+    others are only named. Where it is not there and only one other could be meant, of that one; None: of all.
+    `pause` waits so many seconds.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        wanted: str | None = None,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.connection = connection
+        self.wanted = wanted
+        self.pause = pause
+
+    def layout(self) -> StoreLayout:
+        """The collections there are; never raises: `problem` says why the server could not be asked."""
+        url = self.connection.address.url
+        version: str | None = None
+        try:
+            with suppress(_NotQdrant):
+                version = self._version()
+            names = _names(self.connection.get("/collections"))
+            aliases = self._aliases()
+            of_mem0 = self._of_mem0(names)
+            collections = tuple(self._collection(name, name in of_mem0) for name in names)
+        except ServerProblem as problem:
+            return StoreLayout(url, exists=False, problem=self._problem(problem), version=version)
+        return StoreLayout(
+            url,
+            True,
+            collections,
+            aliases,
+            version=version,
+            read_only_key=self.connection.may_only_read,
+        )
+
+    def points(
+        self, collection: CollectionInfo, keep: KeepPoint[T], *, helped: bool = False
+    ) -> PointsRead[T]:
+        """Every point of a collection through `keep`, with row 0 and no vector, a page at a time. Never raises for
+        what the server does: where it fails half-way, `file.problem` says so, and the rows read before are there."""
+        rows: dict[PointId, T] = {}
+        problem = None
+        try:
+            for page in self._pages(collection):
+                for point_id, payload in page:
+                    rows[point_id] = keep(NO_ROW, point_id, payload, NO_VECTOR)
+        except ServerProblem as error:
+            found = self._problem(error)
+            before = f"; {len(rows):,} points were read before that" if rows else ""
+            problem = FileProblem(found.kind, found.detail + before)
+        return PointsRead(FileState(collection.path, way="scroll", problem=problem), rows)
+
+    def find(self, collection: CollectionInfo, point_id: PointId) -> tuple[FoundPoint, ...]:
+        """The point of this id with its payload and the facts of its vector; () where there is none. Raises
+        ServerProblem."""
+        wanted = normalise_id(point_id)
+        if not _is_point_id(wanted):
+            return ()
+        body = {"ids": [wanted], "with_payload": True, "with_vector": True}
+        found = self.connection.post(collection_path(collection.name, "points"), body)
+        return tuple(
+            FoundPoint(NO_ROW, one, payload, vector_facts(raw.get("vector")), winner=True)
+            for (one, payload), raw in zip(self._points_of(found), found, strict=True)
+            if one == wanted
+        )
+
+    def holding(self, collection: CollectionInfo, ids: Collection[str]) -> frozenset[str]:
+        """Which of these ids the collection has a point for. Raises ServerProblem."""
+        of_id = {normalise_id(int(one) if one.isascii() and one.isdigit() else one): one for one in ids}
+        asked = [one for one in of_id if _is_point_id(one)]
+        there: set[str] = set()
+        for start in range(0, len(asked), IDS_AT_ONCE):
+            body = {"ids": asked[start : start + IDS_AT_ONCE], "with_payload": False, "with_vector": False}
+            found = self.connection.post(collection_path(collection.name, "points"), body)
+            there.update(of_id[one] for one, _ in self._points_of(found) if one in of_id)
+        return frozenset(there)
+
+    # --- pages ---
+
+    def _pages(self, collection: CollectionInfo) -> Iterator[list[tuple[PointId, Mapping[str, Any]]]]:
+        """Pages of (id, payload); the server makes the next one while this one is used."""
+        path = collection_path(collection.name, "points", "scroll")
+        most = None if collection.server is None else collection.server.strict.get("max_query_limit")
+        limit = min(PAGE, most) if isinstance(most, int) and most > 0 else PAGE
+        offset: PointId | None = None
+        begun: set[PointId] = set()
+        waits = iter(PATIENCE_S)
+        asked = False
+        try:
+            while True:
+                if not asked:
+                    self._ask(path, limit, offset)
+                asked = False
+                try:
+                    raw = self.connection.receive()
+                except ServerProblem as problem:
+                    if problem.status == 429 and (wait := next(waits, None)) is not None:
+                        self.pause(wait)
+                        continue
+                    if problem.kind == "too-large" and limit > 1:
+                        limit = max(1, limit // 8)
+                        continue
+                    raise
+                waits = iter(PATIENCE_S)
+                if len(raw) > LARGE_PAGE:
+                    limit = max(1, limit // 2)
+                after = _after(raw)
+                if after is not None:
+                    self._ask(path, limit, after)
+                    asked = True
+                result = result_of(raw, self.connection.address)
+                if not isinstance(result, dict):
+                    raise self._odd()
+                page = self._points_of(result.get("points"))
+                offset = result.get("next_page_offset")
+                if offset is None and not asked:
+                    yield page
+                    return
+                # A server that goes in circles would be read for ever.
+                if not isinstance(offset, (str, int)) or offset in begun or (asked and after != offset):
+                    raise self._odd()
+                begun.add(offset)
+                if not asked:
+                    self._ask(path, limit, offset)
+                    asked = True
+                yield page
+        finally:
+            if asked:
+                self.connection.close()  # an answer is on its way that nobody takes
+
+    def _ask(self, path: str, limit: int, offset: PointId | None) -> None:
+        body: dict[str, Any] = {"limit": limit, "with_payload": True, "with_vector": False}
+        if offset is not None:
+            body["offset"] = offset
+        self.connection.send("POST", path, body)
+
+    def _points_of(self, points: Any) -> list[tuple[PointId, Mapping[str, Any]]]:
+        try:
+            found = [(point["id"], point.get("payload") or {}) for point in points]
+        except (TypeError, KeyError, AttributeError):
+            raise self._odd() from None
+        if not all(type(i) in (str, int) and isinstance(p, dict) for i, p in found):
+            raise self._odd()
+        return found
+
+    # --- what a collection is ---
+
+    def _version(self) -> str:
+        try:
+            return self.connection.version()
+        except ServerProblem as problem:
+            if problem.kind == "not-qdrant":
+                raise _NotQdrant from None  # a proxy may pass the API and keep its own front page
+            raise
+
+    def _aliases(self) -> dict[str, str]:
+        try:
+            found = self.connection.get("/aliases")
+            return {str(one["alias_name"]): str(one["collection_name"]) for one in found["aliases"]}
+        except ServerProblem as problem:
+            if problem.kind == "forbidden":
+                return {}  # a key for some collections only
+            raise
+        except (TypeError, KeyError):
+            raise self._odd() from None
+
+    def _of_mem0(self, names: Collection[str]) -> frozenset[str]:
+        if self.wanted is None:
+            return frozenset(names)
+        base = self.wanted
+        if base not in names:
+            own = [n for n in names if n not in TELEMETRY_COLLECTIONS and not n.endswith(ENTITIES_SUFFIX)]
+            base = own[0] if len(own) == 1 else base
+        return frozenset({base, base + ENTITIES_SUFFIX, *TELEMETRY_COLLECTIONS})
+
+    def _collection(self, name: str, details: bool) -> CollectionInfo:
+        path = self.connection.address.url + collection_path(name)
+        bare = CollectionInfo(name, path, None, listed=True, has_folder=True, foreign=not details)
+        if not details:
+            return bare
+        try:
+            found = self.connection.get(collection_path(name))
+        except ServerProblem as problem:
+            if problem.kind in ("forbidden", "missing", "server", "refused"):
+                return bare  # reading its points will say what is wrong with it
+            raise
+        cluster: Any = {}
+        try:
+            cluster = self.connection.get(collection_path(name, "cluster"))
+        except ServerProblem as problem:
+            if problem.kind not in ("forbidden", "missing", "not-qdrant"):
+                raise
+        try:
+            return _described(bare, found, cluster)
+        except (TypeError, KeyError, AttributeError, ValueError):
+            raise self._odd() from None
+
+    def _problem(self, problem: ServerProblem) -> FileProblem:
+        detail = problem.message.removeprefix(f"{self.connection.address.url}: ")
+        return FileProblem("server", detail + (f"; {problem.hint}" if problem.hint else ""))
+
+    def _odd(self) -> ServerProblem:
+        url = self.connection.address.url
+        return ServerProblem("not-qdrant", f"{url}: its answer is not as a Qdrant server writes it")
+
+
+class _NotQdrant(Exception):
+    """What answers for `GET /` is something else."""
+
+
+def _names(found: Any) -> list[str]:
+    collections = found.get("collections") if isinstance(found, dict) else None
+    if not isinstance(collections, list):
+        return []
+    return sorted(
+        str(one["name"]) for one in collections if isinstance(one, dict) and isinstance(one.get("name"), str)
+    )
+
+
+def _after(raw: bytes) -> PointId | None:
+    """The id that the next page begins with, from the last bytes of a page; None where they do not say it plainly."""
+    found = _NEXT_PAGE.search(raw[-_TAIL:])
+    if found is None:
+        return None
+    return int(found[2]) if found[1] is None else found[1].decode()
+
+
+def _described(bare: CollectionInfo, found: Any, cluster: Any) -> CollectionInfo:
+    params = found["config"]["params"]
+    vectors, sparse = params.get("vectors") or {}, params.get("sparse_vectors") or {}
+    size = vectors.get("size")
+    if size is None and isinstance(vectors.get(""), dict):
+        size = vectors[""].get("size")
+    optimizer = found.get("optimizer_status")
+    strict = found["config"].get("strict_mode_config") or {}
+    copies = [
+        ShardCopy(int(one["shard_id"]), str(one["state"])) for one in cluster.get("local_shards") or ()
+    ] + [
+        ShardCopy(int(one["shard_id"]), str(one["state"]), str(one.get("peer_id")))
+        for one in cluster.get("remote_shards") or ()
+    ]
+    return CollectionInfo(
+        name=bare.name,
+        path=bare.path,
+        dims=size if type(size) is int else None,
+        listed=True,
+        has_folder=True,
+        keyword_slot="bm25" in sparse,
+        server=ServerSide(
+            status=clean(found["status"], 20),
+            error=clean(optimizer["error"]) if isinstance(optimizer, dict) and "error" in optimizer else None,
+            points=found.get("points_count"),
+            indexed=tuple(sorted(found.get("payload_schema") or {})),
+            replicas_wanted=int(params.get("replication_factor") or 1),
+            copies=tuple(copies),
+            strict=strict if strict.get("enabled") else {},
+        ),
+    )
+
+
+def _is_point_id(one: PointId) -> bool:
+    if isinstance(one, int):
+        return 0 <= one < 1 << 64
+    try:
+        return str(uuid.UUID(one)) == one
+    except ValueError:
+        return False
+
+
+def vector_facts(vector: Any) -> VectorFacts:
+    """What a point's vectors look like, from the server's JSON: a list, or a dict with the names."""
+    names: tuple[str, ...] = ()
+    if isinstance(vector, dict):
+        names = tuple(str(name) for name in vector if name)
+        vector = vector.get("")
+    if not isinstance(vector, list) or not all(isinstance(v, (int, float)) for v in vector):
+        return VectorFacts(None, None, names)
+    flaw = None
+    if not all(map(math.isfinite, vector)):
+        flaw = "nan"
+    elif vector and not any(vector):
+        flaw = "zero"
+    return VectorFacts(len(vector), flaw, names)  # type: ignore[arg-type]

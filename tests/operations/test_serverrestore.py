@@ -1,0 +1,503 @@
+"""Restores onto a Qdrant server: into new collections and in place, cut off and killed at each step."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mem0audit.core import restore as restore_core
+from mem0audit.core import serverrestore as core
+from mem0audit.core.erasures import RECORD, erasures_text, make_erasure
+from mem0audit.core.errors import Failed, Refused
+from mem0audit.core.model import Install
+from mem0audit.core.restore import NotAnIntent, Restored
+from mem0audit.install.host import this_host
+from mem0audit.install.locate import Flags, locate
+from mem0audit.operations import audit, serverrestore, serversnapshot, serververify
+from mem0audit.operations.interrupted import interrupted, read_record, record_path
+from mem0audit.operations.serverrestore import apply_server_restore, plan_server_restore
+from mem0audit.operations.serversnapshot import create_of_server, plan_server_create
+from mem0audit.operations.verify import list_snapshots, verify
+from mem0audit.stores import files
+from tests.operations.test_snapshot import in_child, killed_at, rows_of
+from tests.qdrant_server import QdrantServer
+from tests.tcp_proxy import Proxy
+
+NEW = 3
+"""So many memories came after the snapshot."""
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is waited for a real agent is not waited for here."""
+    monkeypatch.setattr(serversnapshot, "STILL_S", 0.02)
+    monkeypatch.setattr(serversnapshot, "STILL_WAIT_S", 0.3)
+    monkeypatch.setattr(serververify, "APPEARS_S", 0.3)
+    monkeypatch.setattr(serverrestore, "APPEARS_S", 0.3)
+    monkeypatch.setattr(serverrestore, "AFTERWARDS_S", 0.02)
+    monkeypatch.setattr(audit, "SECOND_LOOK_S", 0.02)
+
+
+class Live:
+    """An install on a server as mem0 leaves it: a log, memories with their indexes, entities. `memories` are written
+    by hand, quickly: what they are is not what is tested here."""
+
+    def __init__(self, server: QdrantServer, folder: Path) -> None:
+        self.server = server
+        folder.mkdir()
+        self.log = folder / "history.db"
+        self.snapshots = folder / "snapshots"
+        with closing(sqlite3.connect(self.log)) as log:
+            log.execute(
+                "CREATE TABLE history (id TEXT PRIMARY KEY, memory_id TEXT, old_memory TEXT, new_memory TEXT, "
+                "event TEXT, created_at DATETIME, updated_at DATETIME, is_deleted INTEGER, actor_id TEXT, role TEXT)"
+            )
+        for name in ("mem0", "mem0_entities"):
+            body = {
+                "vectors": {"size": 4, "distance": "Cosine"},
+                "sparse_vectors": {"bm25": {"modifier": "idf"}},
+            }
+            server.result("PUT", f"/collections/{name}", body)
+        body = {"field_name": "user_id", "field_schema": "keyword"}
+        server.result("PUT", "/collections/mem0/index?wait=true", body)
+        self.write(0, 5)
+        self.point("mem0_entities", 0, {"data": "thing", "linked_memory_ids": [memory_id(1)]})
+
+    def point(self, collection: str, number: int, payload: dict[str, Any]) -> None:
+        vector = {"": [1.0, 0.0, 0.0, float(number)], "bm25": {"indices": [number], "values": [1.0]}}
+        body = {"points": [{"id": memory_id(number), "vector": vector, "payload": payload}]}
+        self.server.result("PUT", f"/collections/{collection}/points?wait=true", body)
+
+    def write(self, first: int, count: int) -> None:
+        with closing(sqlite3.connect(self.log, isolation_level=None)) as log:
+            for number in range(first, first + count):
+                text = f"memory {number}"
+                self.point("mem0", number, {"data": text, "user_id": "alice", "hash": text})
+                log.execute(
+                    "INSERT INTO history (id, memory_id, new_memory, event, created_at, is_deleted) "
+                    "VALUES (?, ?, ?, 'ADD', '2026-11-30T00:00:00+00:00', 0)",
+                    (f"row {number}", memory_id(number), text),
+                )
+
+    def install(self, url: str | None = None) -> Install:
+        return locate(Flags(history=str(self.log), qdrant_url=url or self.server.url), this_host())
+
+    def take(self) -> str:
+        install, host = self.install(), this_host()
+        plan = plan_server_create(install, host, str(self.snapshots))
+        return create_of_server(plan, host, ledger=False).path
+
+    def state(self) -> tuple[Any, ...]:
+        """Everything in both stores: rows, points with their vectors, indexes."""
+        found: list[Any] = [rows_of(self.log)]
+        for name in ("mem0", "mem0_entities"):
+            body = {"limit": 1000, "with_payload": True, "with_vector": True}
+            points = self.server.result("POST", f"/collections/{name}/points/scroll", body)["points"]
+            info = self.server.result("GET", f"/collections/{name}")
+            found += [
+                sorted(points, key=lambda p: p["id"]),
+                info["config"]["params"],
+                set(info["payload_schema"]),
+            ]
+        return tuple(found)
+
+    def restore(self, snapshot: str, url: str | None = None, **options: Any) -> Restored:
+        host, install = this_host(), self.install(url)
+        if "collection" in options:
+            given = options.pop("collection")
+            install = replace(
+                install, collection=replace(install.collection, value=given, decided_by="--collection")
+            )
+        plan = plan_server_restore(
+            snapshot, host, install, ledger=False, without_erasure_record=True, **options
+        )
+        return apply_server_restore(plan, host, install)
+
+    def names(self) -> list[str]:
+        return [one.name for one in list_snapshots(str(self.snapshots))]
+
+
+def memory_id(number: int) -> str:
+    return f"00000000-0000-4000-8000-{number:012d}"
+
+
+@pytest.fixture(scope="module")
+def _template(
+    qdrant_process: QdrantServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Live, str]]:
+    """A live install and a snapshot of it, made once; tests bring both back to it."""
+    live = Live(qdrant_process, tmp_path_factory.mktemp("live") / "install")
+    snapshot = live.take()
+    shutil.copy(live.log, live.log.with_name("log-then"))
+    yield live, snapshot
+    for name in ("mem0", "mem0_entities"):
+        qdrant_process.result("DELETE", f"/collections/{name}")
+
+
+@pytest.fixture
+def both(_template: tuple[Live, str], qdrant: QdrantServer) -> Iterator[tuple[Live, str]]:
+    """The install, with memories that came after its snapshot, and that snapshot."""
+    live, snapshot = _template
+    _as_it_was(live)
+    live.write(5, NEW)
+    yield live, snapshot
+    if not qdrant.running:
+        qdrant.start()
+    for name in live.names():
+        if name != Path(snapshot).name:
+            shutil.rmtree(live.snapshots / name)
+
+
+def _as_it_was(live: Live) -> None:
+    """The stores of the template, without what the test before left beside them."""
+    for entry in live.log.parent.iterdir():
+        if entry.name.startswith((".history.db", "history.db")):
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    shutil.copy(live.log.with_name("log-then"), live.log)
+    for name in live.server.collections():
+        if name.startswith("mem0") and name not in ("mem0", "mem0_entities"):
+            live.server.result("DELETE", f"/collections/{name}")
+    body = {"filter": {"must": [{"has_id": [memory_id(n) for n in range(5, 30)]}]}}
+    live.server.result("POST", "/collections/mem0/points/delete?wait=true", body)
+
+
+@pytest.fixture
+def then(both: tuple[Live, str]) -> tuple[Any, ...]:
+    """Both stores as the snapshot has them."""
+    live, _ = both
+    now = live.state()
+    points = [p for p in now[1] if p["id"] < memory_id(5)]
+    return (now[0][:5], points, *now[2:])
+
+
+# --- Round trips ----------------------------------------------------------------------------------------------
+
+
+def test_in_place_brings_both_back_and_keeps_what_was_there(both: tuple[Live, str], then: Any) -> None:
+    live, snapshot = both
+    before = live.state()
+    assert before != then
+    done = live.restore(snapshot)
+    assert live.state() == then
+    assert (done.in_place, done.between, done.resumed) == (True, (), False)
+    (aside,) = done.replaced
+    assert rows_of(aside) == before[0]
+    assert [one.path for one in read_record(record_path(str(live.log)))] == [aside]
+    assert done.kept is not None
+    assert verify(done.kept).good
+    assert live.server.collections() == {"mem0", "mem0_entities"}
+    assert interrupted(live.install(), this_host()) is None
+    live.restore(done.kept)  # and back
+    assert live.state() == before
+
+
+def test_into_new_collections_and_a_new_folder(both: tuple[Live, str], then: Any, tmp_path: Path) -> None:
+    live, snapshot = both
+    before = live.state()
+    done = live.restore(snapshot, to=str(tmp_path / "new"))
+    assert done.collection == f"mem0-{Path(snapshot).name.lower()}"
+    assert rows_of(done.history) == then[0]
+    body = {"limit": 1000, "with_payload": True, "with_vector": True}
+    points = live.server.result("POST", f"/collections/{done.collection}/points/scroll", body)["points"]
+    assert points == then[1]
+    assert live.server.collections() == {
+        "mem0",
+        "mem0_entities",
+        done.collection,
+        f"{done.collection}_entities",
+    }
+    assert live.state() == before
+    with pytest.raises(Refused, match=r"is not empty|already"):
+        live.restore(snapshot, to=str(tmp_path / "new"))
+    named = live.restore(snapshot, to=str(tmp_path / "other"), collection="mem0-named")
+    assert named.collection == "mem0-named"
+
+
+def test_where_the_collections_are_gone(both: tuple[Live, str], then: Any) -> None:
+    """A volume that came up empty: nothing of it can be lost, and the log is put aside."""
+    live, snapshot = both
+    for name in ("mem0", "mem0_entities"):
+        live.server.result("DELETE", f"/collections/{name}")
+    done = live.restore(snapshot)
+    assert live.state() == then
+    assert done.kept is None
+    assert len(done.replaced) == 1
+
+
+# --- What is refused -------------------------------------------------------------------------------------------
+
+
+def test_while_the_log_is_open(both: tuple[Live, str]) -> None:
+    live, snapshot = both
+    before = live.state()
+    ready, end = os.pipe(), os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        held = sqlite3.connect(live.log)
+        held.execute("SELECT count(*) FROM history").fetchone()
+        os.write(ready[1], b"x")
+        os.read(end[0], 1)
+        os._exit(0)
+    try:
+        os.read(ready[0], 1)
+        with pytest.raises(Refused, match=r"history\.db is in use by pid"):
+            live.restore(snapshot)
+    finally:
+        os.write(end[1], b"x")
+        os.waitpid(pid, 0)
+        for descriptor in (*ready, *end):
+            os.close(descriptor)
+    assert live.state() == before
+
+
+def test_over_a_collection_made_otherwise(both: tuple[Live, str], tmp_path: Path) -> None:
+    live, snapshot = both
+    live.server.result("PUT", "/collections/mem0-other", {"vectors": {"size": 5, "distance": "Cosine"}})
+    with pytest.raises(
+        Refused, match=r"mem0-other is made otherwise than the one of the snapshot \(vectors\)"
+    ):
+        live.restore(snapshot, collection="mem0-other")
+
+
+def test_after_an_erasure(both: tuple[Live, str]) -> None:
+    live, snapshot = both
+    record = live.snapshots / RECORD
+    was = record.read_bytes() if record.exists() else None
+    at = this_host().now + 60
+    record.write_text(erasures_text((make_erasure(at, "0" * 32, ("alice", None, None)),)))
+    try:
+        with pytest.raises(Refused, match="is older than an erasure"):
+            live.restore(snapshot)
+    finally:
+        record.unlink() if was is None else record.write_bytes(was)
+
+
+def test_a_damaged_snapshot(both: tuple[Live, str]) -> None:
+    live, snapshot = both
+    copy = live.snapshots.parent / "damaged" / Path(snapshot).name
+    shutil.copytree(snapshot, copy)
+    with (copy / "server/mem0.snapshot").open("r+b") as file:
+        file.seek(1000)
+        file.write(b"x")
+    before = live.state()
+    with pytest.raises(Refused, match="is not what was written"):
+        live.restore(str(copy))
+    assert live.state() == before
+    shutil.rmtree(copy.parent)
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "server", "refused"),
+    [
+        ("1.16.3", "1.16.0", False),
+        ("1.16.3", "1.17.1", False),
+        ("1.16.3", "1.15.9", True),
+        ("1.16.3", "dev", False),
+    ],
+)
+def test_versions(snapshot: str, server: str, refused: bool) -> None:
+    assert (core.cannot_take(snapshot, server) is not None) == refused
+    assert core.far_newer("1.16.3", "1.18.0")
+    assert not core.far_newer("1.16.3", "1.17.0")
+
+
+def test_a_newer_server_says_more_of_a_collection() -> None:
+    vectors = {"size": 4, "distance": "Cosine"}
+    assert core.alike(vectors, {**vectors, "datatype": None})
+    assert not core.alike(vectors, {**vectors, "size": 5})
+    assert not core.alike({"": vectors}, {"": {**vectors, "distance": "Dot"}})
+    assert not core.alike(None, {"bm25": {}})
+    assert not core.alike(1, 2)
+    assert not core.alike(1, True)
+
+
+# --- Somebody writes meanwhile -------------------------------------------------------------------------------------
+
+
+def write_at(live: Live, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    def step(this: str) -> None:
+        if this in names:
+            live.point("mem0", 20, {"data": "in between"})
+
+    monkeypatch.setattr(files, "step", step)
+
+
+def test_what_comes_before_the_change_keeps_it_from_being_made(
+    both: tuple[Live, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live, snapshot = both
+    write_at(live, monkeypatch, "server.drop")
+    with pytest.raises(
+        Refused, match="somebody wrote to it since its snapshot was taken; nothing was changed"
+    ):
+        live.restore(snapshot)
+    monkeypatch.undo()
+    assert memory_id(20) in [p["id"] for p in live.state()[1]]
+    assert memory_id(5) in [p["id"] for p in live.state()[1]]
+
+
+def test_what_comes_in_between_is_told(both: tuple[Live, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    live, snapshot = both
+    write_at(live, monkeypatch, "restore.exchange", "restore.put")
+    done = live.restore(snapshot)
+    assert done.between == ("mem0 holds 6 points, the snapshot 5, and not the same: somebody wrote to it.",)
+
+
+# --- Cut off ------------------------------------------------------------------------------------------------------
+
+
+def test_a_server_that_dies_while_it_is_put_back(
+    both: tuple[Live, str], then: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither finished nor taken back, said so, found by the next look; the same command finishes it."""
+    live, snapshot = both
+    put = []
+
+    def step(this: str) -> None:
+        if this == "server.put.done":
+            put.append(this)
+            if len(put) == 3:  # two under scratch names, then the memories
+                live.server.kill()
+
+    monkeypatch.setattr(files, "step", step)
+    with pytest.raises(Failed, match="neither finished nor taken back"):
+        live.restore(snapshot)
+    monkeypatch.undo()
+    live.server.start()
+    found = interrupted(live.install(), this_host())
+    assert found is not None
+    assert (found.course, found.snapshot) == ("finish", snapshot)
+    done = live.restore(snapshot)
+    assert done.resumed
+    assert live.state() == then
+    assert interrupted(live.install(), this_host()) is None
+
+
+def test_an_upload_that_is_cut_is_taken_back(both: tuple[Live, str]) -> None:
+    live, snapshot = both
+    before = live.state()
+    with Proxy(live.server.http_port) as proxy:
+        proxy.cut(up=10_000, times=1, matching="POST /collections/mem0/snapshots/upload")
+        with pytest.raises(Failed, match="it was taken back, both stores are as they were"):
+            live.restore(snapshot, proxy.url)
+        assert proxy.cuts == 1
+        assert live.state() == before
+        proxy.cut(up=10_000, matching="POST /collections/mem0audit-scratch")
+        with pytest.raises(Failed, match="nothing was changed"):
+            live.restore(snapshot, proxy.url)
+    assert live.state() == before
+    assert live.server.collections() == {"mem0", "mem0_entities"}
+    assert interrupted(live.install(), this_host()) is None
+
+
+def test_a_new_one_that_is_cut_leaves_nothing(both: tuple[Live, str], tmp_path: Path) -> None:
+    live, snapshot = both
+    with Proxy(live.server.http_port) as proxy:
+        proxy.cut(up=10_000, matching="POST /collections/mem0-new_entities/snapshots/upload")
+        with pytest.raises(Failed, match="nothing was restored"):
+            live.restore(snapshot, proxy.url, to=str(tmp_path / "new"), collection="mem0-new")
+        assert proxy.cuts
+    assert live.server.collections() == {"mem0", "mem0_entities"}
+    assert list(tmp_path.iterdir()) == []
+
+
+BEFORE = ("server.put",)
+AFTER = ("restore.exchange", "restore.intent.remove", "restore.staging.remove")
+
+
+@pytest.mark.parametrize("name", [*BEFORE, *AFTER])
+def test_a_kill_at_every_step(both: tuple[Live, str], then: Any, name: str) -> None:
+    """Nothing was changed, or the same command finishes it: never one new and one old for good."""
+    live, snapshot = both
+    before = live.state()
+    assert killed_at(name, lambda: live.restore(snapshot)) == -signal.SIGKILL
+    found = interrupted(live.install(), this_host())
+    if name in BEFORE:
+        assert live.state() == before
+        assert found is None or found.course == "clean"
+    done = live.restore(snapshot)
+    assert live.state() == then
+    assert interrupted(live.install(), this_host()) is None
+    assert done.between == ()
+    assert verify(snapshot, "quick").good
+
+
+def test_a_kill_between_the_two_is_finished_or_taken_back(both: tuple[Live, str], then: Any) -> None:
+    live, snapshot = both
+    before = live.state()
+
+    def work() -> Restored:
+        put: list[str] = []
+
+        def step(this: str) -> None:
+            if this == "server.put.done":
+                put.append(this)
+                if len(put) == 4:  # both collections are the snapshot's, the log is not
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        files.step = step
+        return live.restore(snapshot)
+
+    assert in_child(lambda: 0 if work() else 1) == -signal.SIGKILL
+    half = live.state()
+    assert (half[0], half[1]) == (before[0], then[1])
+    other = live.names()[0]
+    folder = Path(restore_core.staging_beside(str(live.log)))
+    kept = core.parse_intent((folder / restore_core.INTENT).read_bytes()).kept
+    assert kept is not None
+    assert Path(kept).name == other
+    third = live.snapshots.parent / "third" / Path(snapshot).name
+    shutil.copytree(snapshot, third)
+    with pytest.raises(Refused, match="was cut off here, and the stores may be half of each"):
+        live.restore(str(third))
+    shutil.rmtree(third.parent)
+    done = live.restore(kept)
+    assert done.settled is not None
+    assert done.settled.course == "back"
+    assert live.state() == before
+    assert interrupted(live.install(), this_host()) is None
+
+
+# --- The intent ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda raw: raw.update(kind="mem0audit-restore"),
+        lambda raw: raw.update(format=2),
+        lambda raw: raw.update(names={"a": "../b"}),
+        lambda raw: raw.update(history=1),
+        lambda raw: raw["pieces"][0].update(target="/etc/passwd"),
+        lambda raw: raw["pieces"][0].update(staged="/tmp/x"),
+        lambda raw: raw["pieces"][0].update(aside="/tmp/x"),
+        lambda raw: raw.pop("url"),
+    ],
+)
+def test_an_odd_intent_is_none(change: Callable[[Any], Any]) -> None:
+    piece = restore_core.Piece(
+        "history",
+        "/a/h.db",
+        "/a/.h.db.mem0audit-restoring/history.db",
+        "/a/h.db.replaced-2026-11-30T000000Z",
+        "1",
+        "2",
+        {},
+    )
+    intent = core.ServerIntent("/s", None, "x", "http://h:1", "/a/h.db", {"server/m.snapshot": "m"}, (piece,))
+    text = core.intent_text(intent)
+    assert core.parse_intent(text.encode()) == intent
+    raw = json.loads(text)
+    change(raw)
+    with pytest.raises(NotAnIntent):
+        core.parse_intent(json.dumps(raw).encode())
