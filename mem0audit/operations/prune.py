@@ -43,12 +43,11 @@ def plan_prune(
 
     Reads everything, changes nothing; the agent may be running. `folder` is where the snapshot goes that is taken
     first. Why nothing can be removed now is in the plan (`blocked`). `door` is for a caller that has the install open
-    itself. Raises Refused for a vector store that is no folder, CouldNotRead where one of the two stores could not be
+    itself. Raises Refused for a vector store that is no Qdrant, CouldNotRead where one of the two stores could not be
     read whole.
     """
-    if install.vectors is None:
-        what = "a Qdrant server" if install.provider == "qdrant" else install.provider
-        raise Refused(f"the vector store is {what}: this version prunes embedded Qdrant folders only")
+    if install.vectors is None and install.server_url is None:
+        raise Refused(f"the vector store is {install.provider}: this version prunes those of Qdrant only")
     way = way_in(install, host) if door is None else WayIn(door, cut_off(install, host), None)
     door, blocked = way.door, way.blocked
     if way.in_use and blocked is not None:

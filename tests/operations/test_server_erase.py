@@ -18,6 +18,7 @@ from mem0audit.operations import erase
 from mem0audit.operations.erase import apply_erase, plan_erase
 from mem0audit.operations.mem0door import find_door
 from mem0audit.operations.residue import residue
+from mem0audit.stores import mem0api
 from mem0audit.stores.mem0api import Mem0Worker
 from tests.builders import StoreCopy, copy_store
 from tests.operations.test_restore import agent
@@ -121,16 +122,18 @@ def test_cut_off_and_what_came_in_between(
     """The server dies at the second memory; then the same command finishes it, and an agent adds one meanwhile."""
     _, install = served(qdrant, tmp_path)
     carols = of_carol(on_server(qdrant, "mem0"))
-    real_delete, deleted = Mem0Worker.delete, []
+    real_send, deleted = Mem0Worker._send, []
 
-    def dying(self: Mem0Worker, memory_id: str | int) -> bool:
-        if deleted:
-            qdrant.kill()
-        deleted.append(memory_id)
-        return real_delete(self, memory_id)
+    def dying(self: Mem0Worker, request: Any) -> Any:
+        if isinstance(request, list) and request[0]["op"] == "delete":
+            if deleted:
+                qdrant.kill()
+            deleted.append(request[0]["id"])
+        return real_send(self, request)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Mem0Worker, "delete", dying)
+        patch.setattr(mem0api, "AT_ONCE", 1)
+        patch.setattr(Mem0Worker, "_send", dying)
         with pytest.raises(Failed, match=r"the Qdrant server did not answer.*what was begun is on record"):
             delete(install)
     with pytest.raises(CouldNotRead, match="connection refused"):

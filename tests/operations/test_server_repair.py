@@ -15,8 +15,9 @@ from mem0audit.core.model import Install
 from mem0audit.core.server import parse_address
 from mem0audit.install.config import Settings
 from mem0audit.install.host import this_host
-from mem0audit.operations import repair as operation
+from mem0audit.operations import changes as operation
 from mem0audit.operations.mem0door import find_door
+from mem0audit.operations.prune import apply_prune, plan_prune
 from mem0audit.operations.putback import apply_put_back, plan_put_back
 from mem0audit.operations.recover import Wanted, apply_recover, plan_recover
 from mem0audit.operations.repair import apply_repair, plan_repair
@@ -55,7 +56,7 @@ def test_the_faults_of_a_folder_are_repaired(built: Built, qdrant: QdrantServer,
     plan = plan_repair(install, this_host(), ALL, folder=to)
     assert plan.blocked is None and set(plan.todo.steps) == set(was.todo.steps) and plan.todo.steps
     before = on_server(qdrant, "mem0")
-    done = apply_repair(plan, this_host())
+    done = apply_repair(plan, this_host()).changed
     assert not done.remaining and done.deleted == len(plan.todo.of("delete")) and done.rewritten == 1
     assert done.snapshot is not None and list(Path(done.snapshot).glob("server/*"))
     after = on_server(qdrant, "mem0")
@@ -117,3 +118,16 @@ def test_a_stranded_log_is_put_back(qdrant: QdrantServer, tmp_path: Path) -> Non
     assert not plan_put_back(install, this_host(), to, ledger=False).tables
     with agent(store), pytest.raises(Refused, match="is in use by"):
         apply_put_back(plan, this_host())
+
+
+def test_what_has_expired_is_pruned(built: Built, qdrant: QdrantServer, tmp_path: Path) -> None:
+    folder, install = served(built, qdrant, tmp_path / "install")
+    to = str(tmp_path / "snapshots")
+    was = undisturbed(lambda: plan_prune(folder, this_host(), folder=to))
+    plan = plan_prune(install, this_host(), folder=to)
+    assert plan.blocked is None and plan.todo == was.todo and plan.todo.of("delete")
+    before = on_server(qdrant, "mem0")
+    done = apply_prune(plan, this_host()).changed
+    assert not done.remaining and done.deleted == len(plan.todo.of("delete"))
+    gone = set(map(str, plan.todo.of("delete")))
+    assert on_server(qdrant, "mem0") == {i: p for i, p in before.items() if i not in gone}

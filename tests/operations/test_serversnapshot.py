@@ -454,8 +454,9 @@ def test_what_came_and_went_since(kept: Kept, folder: Path) -> None:
 
 def test_one_from_before_an_erasure_counts_as_holding_it(kept: Kept, taken_once: Taken) -> None:
     erasure = make_erasure(this_host().now, "0" * 32, ("carol", None, None))
-    assert erased_in(Path(taken_once.path), [erasure]) == 1
-    assert erased_in(Path(taken_once.path), []) == 0
+    manifest = parse_manifest(Path(taken_once.path, core.MANIFEST).read_bytes())
+    assert erased_in(Path(taken_once.path), manifest, [erasure]) == 1
+    assert erased_in(Path(taken_once.path), manifest, []) == 0
 
 
 # --- The manifest -----------------------------------------------------------------------------------------------------
