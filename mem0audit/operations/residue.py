@@ -26,6 +26,7 @@ from mem0audit.core.model import (
     VectorFacts,
 )
 from mem0audit.core.needles import Hits, Needles
+from mem0audit.core.points import normalised
 from mem0audit.core.residue import LAST_MESSAGES, Copy, FileSearch, Residue, Rows, goes_on
 from mem0audit.core.restore import Interrupted
 from mem0audit.core.scopes import Scope
@@ -43,7 +44,6 @@ from mem0audit.operations.leftmoves import left_moves
 from mem0audit.operations.look import ENTITIES_SUFFIX, Progress, no_collector, no_progress
 from mem0audit.operations.otherroots import as_the_agent_sees_it, where_it_lies
 from mem0audit.operations.schedule import policies
-from mem0audit.operations.show import normalised
 from mem0audit.stores import rawfiles
 from mem0audit.stores.embedded import EmbeddedStore
 from mem0audit.stores.exchange import SIDES

@@ -58,6 +58,8 @@ KINDS = (
     "residue",
     "residue-clear",
     "export",
+    "as-of",
+    "as-of-diff",
 )
 SECRET = "SECRETCAROL likes \x1b[31m red \ud800"
 
