@@ -30,8 +30,9 @@ def register(app: typer.Typer) -> None:
     app.command("as-of")(_as_of)
 
 
-def past_moment(text: str, now: float) -> float:
-    """The last moment of a time that a user gave, and not later than `now`. Raises UsageProblem."""
+def past_moment(text: str, now: float, *, end: bool = True) -> float:
+    """A time that a user gave, not later than `now`: the last moment of what is named, or the first. Raises
+    UsageProblem."""
     from mem0audit.core.moments import FORMS, moment
 
     try:
@@ -40,7 +41,7 @@ def past_moment(text: str, now: float) -> float:
         raise UsageProblem(f"{text}: no time", f"give {FORMS}") from None
     if begins > now:
         raise UsageProblem(f"{text}: is in the future")
-    return min(ends, now)
+    return min(ends, now) if end else begins
 
 
 def _as_of(

@@ -21,6 +21,7 @@ from mem0audit.cli import (
     explain,
     help,
     log,
+    newest,
     recover,
     relocate,
     repair,
@@ -51,7 +52,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 for module in (
-    *(audit, status, explain, show, users, log, asof),
+    *(audit, status, explain, show, users, log, asof, newest),
     *(relocate, recover, repair, delete, residue, demo),
 ):
     module.register(app)

@@ -103,7 +103,7 @@ def read_past(
                 NotChecked("the vector store", "it is no embedded Qdrant folder: it is not read")
             )
         say("reading the log", None, None)
-        history, changes = _log(install, host)
+        history, changes = read_log(install, host)
         changes.weigh(host.now)
         not_read = list(seen.not_read)
         owners = {i: (point.owner, IN_STORE) for i, point in seen.points.items()}
@@ -140,7 +140,8 @@ def _in_store(folder: str) -> _Seen:
     return seen
 
 
-def _log(install: Install, host: Host) -> tuple[HistoryFile, Changes]:
+def read_log(install: Install, host: Host) -> tuple[HistoryFile, Changes]:
+    """What the log is, and its rows without their texts. Raises CouldNotRead where it cannot be read whole."""
     path = install.history.value
 
     def failed(problem: FileProblem) -> tuple[HistoryFile, Changes | None]:
@@ -439,7 +440,7 @@ def as_of_diff(past: Past, host: Host, a: float, b: float, scope: Scope | None, 
 def life_of(install: Install, host: Host, ids: Collection[str]) -> tuple[Step, ...]:
     """Every row of a memory (under any of these spellings of its id) with when it was written. Raises CouldNotRead."""
     with no_collector():
-        history, changes = _log(install, host)
+        history, changes = read_log(install, host)
     changes.weigh(host.now)
     past = Past(install, history, changes, _Seen(), {}, (), host.now)
     places = sorted(i for one in set(ids) for i in changes.rows_of(one))

@@ -373,6 +373,13 @@ class Ledger:
         )
         return {row[0]: (_value(row[1]), _value(row[2]), _value(row[3])) for row in rows}
 
+    def sources(self) -> dict[str, str]:
+        """Where each memory came from, for those of which that is known; none where no source is kept."""
+        if not self._all("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'memory'"):
+            return {}
+        rows = self._all("SELECT id, source FROM memory WHERE source IS NOT NULL")
+        return {_untext(memory_id): _untext(source) for memory_id, source in rows}
+
     # -- the agent --
 
     def note_agent(self, agent: KnownAgent) -> None:

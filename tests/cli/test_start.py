@@ -31,7 +31,7 @@ def test_every_command_is_in_the_help_and_has_its_own(tmp_path: Path) -> None:
     listed = re.findall(r"^  ([a-z-]+) {2,}\S", text.split("Commands:")[1], re.M)
     groups = ["snapshot", "schedule", "config"]
     assert listed == [
-        *("audit", "status", "explain", "show", "users", "log", "as-of"),
+        *("audit", "status", "explain", "show", "users", "log", "as-of", "new"),
         *("relocate", "recover", "repair", "delete", "residue", "export", "demo", "help"),
         *groups,
     ]

@@ -98,7 +98,7 @@ T706 wide-gap medium planned
 
 SNAPSHOT_COMMANDS = {"create", "list", "show", "verify", "restore", "keep", "expire", "import", "diff"}
 COMMANDS = {
-    *("audit", "status", "explain", "show", "users", "log", "as-of", "relocate", "recover", "repair"),
+    *("audit", "status", "explain", "show", "users", "log", "as-of", "new", "relocate", "recover", "repair"),
     *("config", "demo", "snapshot", "schedule"),
     *("delete", "residue", "export"),
 }

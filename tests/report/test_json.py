@@ -60,6 +60,7 @@ KINDS = (
     "export",
     "as-of",
     "as-of-diff",
+    "new",
 )
 SECRET = "SECRETCAROL likes \x1b[31m red \ud800"
 
