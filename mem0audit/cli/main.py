@@ -19,6 +19,7 @@ from mem0audit.cli import (
     diff,
     exits,
     explain,
+    facts,
     help,
     log,
     newest,
@@ -59,6 +60,7 @@ for module in (
 for module in (restore, retention, backups, diff):
     module.register(snapshot.app)
 app.add_typer(snapshot.app, name="snapshot")
+app.add_typer(facts.app, name="facts")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(config.app, name="config")
 help.register(app)
@@ -106,9 +108,8 @@ def main() -> int:
 def _words() -> list[str]:
     """The words of the command line. `-7d`, which would be read as options, is `7d` where a time is meant."""
     words = sys.argv[1:]
-    if words[:1] not in (["as-of"], ["facts"]):
-        return words
-    return [word[1:] if _AGO.fullmatch(word) else word for word in words]
+    first = 1 if words[:1] == ["as-of"] else 2 if words[:2] == ["facts", "as-of"] else len(words)
+    return [word[1:] if at >= first and _AGO.fullmatch(word) else word for at, word in enumerate(words)]
 
 
 def _usage(problem: BaseException) -> int:

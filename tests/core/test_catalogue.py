@@ -99,7 +99,7 @@ T706 wide-gap medium planned
 SNAPSHOT_COMMANDS = {"create", "list", "show", "verify", "restore", "keep", "expire", "import", "diff"}
 COMMANDS = {
     *("audit", "status", "explain", "show", "users", "log", "as-of", "new", "relocate", "recover", "repair"),
-    *("config", "demo", "snapshot", "schedule"),
+    *("config", "demo", "snapshot", "schedule", "facts"),
     *("delete", "residue", "export"),
 }
 CODES = list(CATALOGUE)

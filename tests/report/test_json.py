@@ -61,6 +61,8 @@ KINDS = (
     "as-of",
     "as-of-diff",
     "new",
+    "facts",
+    "facts-change",
 )
 SECRET = "SECRETCAROL likes \x1b[31m red \ud800"
 
