@@ -129,7 +129,7 @@ def _now(now: float | None) -> float:
 
 def _moment(at: Moment, now: float, *, end: bool) -> float:
     from mem0audit.core.errors import UsageProblem
-    from mem0audit.core.moments import FORMS, moment
+    from mem0audit.core.given import FORMS, moment
 
     if not isinstance(at, str):
         return float(at)

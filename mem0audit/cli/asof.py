@@ -33,7 +33,7 @@ def register(app: typer.Typer) -> None:
 def past_moment(text: str, now: float, *, end: bool = True) -> float:
     """A time that a user gave, not later than `now`: the last moment of what is named, or the first. Raises
     UsageProblem."""
-    from mem0audit.core.moments import FORMS, moment
+    from mem0audit.core.given import FORMS, moment
 
     try:
         begins, ends = moment(text, now, end=False), moment(text, now, end=True)

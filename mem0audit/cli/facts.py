@@ -53,7 +53,7 @@ def _find(
 
 
 def _moment(text: str, now: float, *, end: bool = False) -> float:
-    from mem0audit.core.moments import FORMS, moment
+    from mem0audit.core.given import FORMS, moment
 
     try:
         return moment(text, now, end=end)

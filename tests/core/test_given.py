@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mem0audit.core.moments import moment
+from mem0audit.core.given import moment
 from mem0audit.core.times import instant, shown
 
 NOW = 1_796_000_000.25
