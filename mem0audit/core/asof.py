@@ -4,8 +4,9 @@ Rows count in the order they were written. When each was written is known from i
 
 - UPDATE and DELETE rows have mem0's own clock (`updated_at`); those of DELETE have no time up to mem0 1.0.7, and all
   rows lost theirs where a log of mem0 0.0.9 was migrated.
-- An ADD row has the memory's `created_at`, which since mem0 1.0.9 a caller may have given. One that is earlier than
-  what was written before it, or later than a change that was written after it, was not written then.
+- An ADD row has the memory's `created_at`, which since mem0 1.0.9 a caller may have given. One that mem0 would not have
+  spelled so, is earlier than what was written before it, or later than a change that was written after it, was not
+  written then. (A caller's that is spelled as mem0 does, and fits its place, cannot be told from mem0's.)
 
 Of a row whose time is missing or cannot be so it is known between which two others it was written, and no more: what
 depends on it is doubtful, and listed as that. What stands in no row is not known at all.
@@ -17,7 +18,7 @@ from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isnan, nan
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from mem0audit.core.diff import Change, ScopeDiff
 from mem0audit.core.model import HistoryRow, Install, NotChecked
@@ -35,6 +36,13 @@ NEVER: Final = -1
 _A, _U, _D = ord("A"), ord("U"), ord("D")
 _CODES: Final = {ADD: _A, UPDATE: _U, DELETE: _D}
 _EVENTS: Final = {code: event for event, code in _CODES.items()}
+
+
+def _as_mem0_spells(text: Any) -> bool:
+    """A time as `datetime.isoformat` gives it with an offset (0.0.10 and later), or SQLite (0.0.9 and older)."""
+    if type(text) is not str:
+        return False
+    return (len(text) == 32 and text[10] == "T" and text[19] == ".") or (len(text) == 19 and text[10] == " ")
 
 
 class When(NamedTuple):
@@ -85,7 +93,10 @@ class Changes:
             self.events.append(code)
             self.of.append(place)
             # the created_at of another row than an ADD is the memory's, not the change's
-            at = instant(created if code == _A and created is not None else updated)
+            if code != _A or created is None:
+                at = instant(updated)
+            else:
+                at = instant(created) if _as_mem0_spells(created) else None
             self.times.append(nan if at is None else at)
 
     def __len__(self) -> int:
