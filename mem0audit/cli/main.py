@@ -23,6 +23,7 @@ from mem0audit.cli import (
     help,
     log,
     newest,
+    prune,
     recover,
     relocate,
     repair,
@@ -54,7 +55,7 @@ app = typer.Typer(
 )
 for module in (
     *(audit, status, explain, show, users, log, asof, newest),
-    *(relocate, recover, repair, delete, residue, demo),
+    *(relocate, recover, repair, prune, delete, residue, demo),
 ):
     module.register(app)
 for module in (restore, retention, backups, diff):

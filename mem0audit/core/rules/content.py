@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from datetime import date, datetime, timezone
 from urllib.parse import unquote
 
 from mem0audit.core.points import CAMEL, NO_DATA, NO_TEXT, TELEMETRY, Owner, shown_owner
+from mem0audit.core.prune import hidden_since
 from mem0audit.core.reading import Memories, Reading
 from mem0audit.core.rules.verdict import RuleFunction, Verdict, finding
 from mem0audit.core.timeline import DELETE
@@ -100,16 +100,10 @@ def expired_memory(r: Reading) -> Iterable[Verdict]:
 
     The day counts in UTC, as mem0's own `_payload_is_expired` does (2.0.10 to 2.2.1).
     """
-    today = datetime.fromtimestamp(r.now, timezone.utc).date()
     for home in r.memories:
         for memory_id, point in home.noted:
-            if not point.expires:
-                continue
-            try:
-                passed = date.fromisoformat(str(point.expires)) < today
-            except ValueError:
-                continue
-            if passed:
+            since = hidden_since(point.expires) if point.expires else None
+            if since is not None and since <= r.now:
                 yield finding(
                     "T701",
                     {"owner": shown_owner(point.owner), "expired": point.expires, "point row": point.rowid},
