@@ -70,9 +70,9 @@ def _as_of(
     """What was remembered at a date, from mem0's own log.
 
     Times are UTC unless they name an offset (+02:00). A date means its end, a time to the minute or the second the end
-    of that. Whose a memory was is known from the store, the ledger or a snapshot. What the log cannot tell is said and
-    listed apart: rows without a time (deletions by mem0 1.0.7 and older), a created_at that a caller gave, a log that
-    was reset. Shows the memories' texts; changes nothing.
+    of that. Whose a memory was is known from the store, the ledger or a snapshot, as last seen there. What the log
+    cannot tell is said and listed apart: rows without a time (deletions by mem0 1.0.7 and older), a created_at that a
+    caller gave, a log that was reset. Shows the memories' texts; changes nothing.
     Exit: 0, 2 usage, 3 the log, or something else that was asked for, could not be read.
     """
     from mem0audit.core.scopes import scope_of
