@@ -38,8 +38,8 @@ def prune_plan_text(
     steps = plan.todo.steps
     for code in dict.fromkeys(step.code for step in steps):
         some = [step for step in steps if step.code == code]
-        goes = "goes; the log keeps its text" if len(some) == 1 else "go; the log keeps their texts"
-        lines += screen.wrap(f"{code} {_REASONS[code]}: {memories(len(some))} {goes}", hanging=3)
+        kept = "the log keeps its text" if len(some) == 1 else "the log keeps their texts"
+        lines += screen.wrap(f"{code} {_REASONS[code]}: {memories(len(some))} to go; {kept}", hanging=3)
         lines += some_lines([step_lines(step, screen) for step in some], screen)
     if plan.todo.left:
         count = len(plan.todo.left)
@@ -51,6 +51,8 @@ def prune_plan_text(
         return "\n".join(lines) + "\n"
     lines += beside_lines(plan, screen)
     lines += way_lines(plan, screen, blocked=blocked)
+    if plan.blocked is not None and not blocked:
+        lines.append("Nothing was changed.")
     if to_do_it:
         lines.append(f"To do it:   {screen.command('prune', *flags)}")
     return "\n".join(lines) + "\n"
