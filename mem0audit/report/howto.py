@@ -64,7 +64,6 @@ PAGES = {
     "relocate": ("moving both stores to a place that lasts: systemd, Docker, compose, Lambda", _RELOCATE),
     "came-back": ("I deleted it, and it came back", questions.CAME_BACK),
     "by-hand": ("may I edit by hand while it runs?", questions.BY_HAND),
-    "how-long": ("how long should a memory live?", questions.HOW_LONG),
     "wrong-facts": ("can a wrong fact be detected?", questions.WRONG),
 }
 """Name of a page: what it is about, and its text."""

@@ -1,7 +1,7 @@
 """Questions that people ask before they do something, as how-to pages (see `howto`): what is said was tried.
 
 Came back: AsyncMemory.delete_all and a delete_all of 250 under each version named, rows of two pickle protocols, restored
-vectors. By hand: qdrant-client 1.20.0 and mem0 2.2.1 beside edits and readers. How long: mem0 2.2.1's filter.
+vectors. By hand: qdrant-client 1.20.0 and mem0 2.2.1 beside edits and readers.
 """
 
 # ruff: noqa: E501 (a paragraph is one line)
@@ -51,27 +51,13 @@ Both go through the agent's own mem0. If it was done by hand already, the audit 
     mem0audit audit --seal
 """
 
-HOW_LONG: Final = """\
-There are two faults, and two cures: what decays gets a date on which it ends; what drifts is looked at again. There is no right default, and mem0audit sets none.
-What decays
-A trip, "this week", a delivery: seven days. The version of a program: about as long as one of its releases lasts. From mem0 2.0.10 on, with the memory or later:
-    memory.add("is in Lisbon this week", user_id="alice", expiration_date="2026-12-07")
-    memory.update("MEMORY_ID", expiration_date="2026-12-07")
-mem0 hides it once that date is before today in UTC: the whole day still counts, and at UTC-8 it is hidden from four in the afternoon of that day on. Hidden is not gone: it is stored until it is removed, through mem0, after a snapshot:
-    mem0audit prune --dry-run
-    mem0audit schedule prune --help
-What drifts
-A preference, a convention, an employer: no date is right, and nothing tells when it stops to hold. Look at it again from time to time. Where one value takes the place of another, keep it as a fact with its times, and there are never two:
-    mem0audit facts remember alice employer Fabrikam --from 2026-10-01 --source "her mail of 3 May"
-    mem0audit facts current alice
-Whoever cannot say how long something holds has something that drifts.
-"""
-
 WRONG: Final = """\
 No. A false statement that was stored looks like a true one: text, hash, vector and row in the log are all in order. No audit sees it, and this one does not claim to.
 What can be seen
 That a text was changed behind mem0's back: it differs from the log (D304) or from its own hash (D305), and with a seal even where log and store were both changed (D310, H408):
     mem0audit audit --seal
+That it holds a credential, or is an order and not from the user (S801 to S803):
+    mem0audit audit --select S
 Who is said to have said it, when it came, and what it said before:
     mem0audit new --since 7d
     mem0audit show ID --timeline
