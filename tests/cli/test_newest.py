@@ -86,8 +86,14 @@ def test_a_source_in_the_ledger_comes_first(tmp_path: Path, agent: Agent) -> Non
     with ledgers.opened(located(agent.memory, machine), machine, make=True) as book:
         path = book.path  # type: ignore[union-attr]
     with closing(sqlite3.connect(path)) as db:
-        db.execute("CREATE TABLE memory (id TEXT PRIMARY KEY, source TEXT)")
-        db.execute("INSERT INTO memory VALUES (?, ?), (?, NULL)", (agent.said, "mail of 3 May", agent.told))
+        db.execute(
+            "CREATE TABLE IF NOT EXISTS memory (id TEXT PRIMARY KEY, subject INT, fact BLOB, source TEXT)"
+        )
+        db.execute("INSERT INTO scopes (user_id, agent_id, run_id) VALUES ('\"alice\"', 'null', 'null')")
+        db.executemany(
+            "INSERT INTO memory (id, subject, fact, source) SELECT ?, id, x'00', ? FROM scopes",
+            [(agent.said, "mail of 3 May"), (agent.told, None)],
+        )
         db.commit()
     by_id = {one["memory_id"]: one for one in told(tmp_path, agent)["memories"]}
     assert (by_id[agent.said]["known_by"], by_id[agent.said]["source"]) == ("source", "mail of 3 May")
