@@ -46,7 +46,7 @@ def as_of_text(found: AsOf, scope: Scope | None, screen: Screen) -> str:
         lines += ["", f"{screen.bold(_owner(owner))}  {memories(len(group))}"]
         listed = group if screen.verbose else group[:SHOWN]
         for one in listed:
-            lines += _memory(one, owner)
+            lines += _memory(one, owner, screen)
         if len(listed) < len(group):
             cut = True
             lines.append(f"  … {number(len(group) - len(listed))} more")
@@ -84,7 +84,7 @@ def _owner(owner: Owner | None) -> str:
     return "owner not known" if owner is None else escape(shown_owner(owner))
 
 
-def _memory(one: Remembered, owner: Owner | None) -> list[str]:
+def _memory(one: Remembered, owner: Owner | None, screen: Screen) -> list[str]:
     facts = [escape(clipped(one.memory_id, 200))]
     if one.since is not None:
         facts.append(f"since {when(one.since)}")
@@ -92,7 +92,8 @@ def _memory(one: Remembered, owner: Owner | None) -> list[str]:
         facts.append(f"added {when(one.added)}")
     if owner is not None and one.owner_by not in (None, "the store"):
         facts.append(f"owner from {escape(one.owner_by)}")
-    return [f"  {'  '.join(facts)}", *quoted(one.text, gone=one.text_gone)]
+    first, *rest = screen.columns(facts, 2)
+    return [first, *(f"  {line}" for line in rest), *quoted(one.text, gone=one.text_gone)]
 
 
 def _doubtful(one: Remembered, screen: Screen, *, read: bool) -> list[str]:

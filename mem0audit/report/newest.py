@@ -56,7 +56,8 @@ def _one(one: Added, screen: Screen) -> list[str]:
     else:
         at = f"{shown(one.created_at or float('nan'))} by its own account, no row in the log"
     doubt = "" if one.sure else ", perhaps before"
-    lines = [f"  {escape(clipped(one.memory_id, 200))}  {at}{doubt}"]
+    first, *rest = screen.columns([escape(clipped(one.memory_id, 200)), f"{at}{doubt}"], 2)
+    lines = [first, *(f"  {line}" for line in rest)]
     lines += screen.wrap(one.provenance, indent=4, hanging=6)
     return lines + quoted(one.text, gone=False)
 

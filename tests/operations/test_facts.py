@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -20,6 +22,7 @@ from mem0audit.install.host import this_host
 from mem0audit.operations import ledger as ledgers
 from mem0audit.stores import ledger as store
 from mem0audit.stores.ledger import STEPS
+from tests.builders import fork
 
 
 def at(text: str) -> int:
@@ -200,6 +203,39 @@ def test_a_writer_that_waits_too_long_is_told(
         assert values(facts.current("api", now=NOW + 5, **where)) == ["1"]  # a reader waits for nobody
         other.execute("ROLLBACK")
     facts.remember("api", "version", "2", valid_from=NOW + 1, now=NOW, **where)
+
+
+def test_killed_at_any_statement(where: dict[str, Any]) -> None:
+    facts.remember("api", "version", "1", now=NOW, **where)
+    connect = store.connect
+    for last in range(1, 40):
+
+        def killing(path: Path, *, write: bool = True, left: list[int] = [last]) -> sqlite3.Connection:  # noqa: B006
+            db = connect(path, write=write)
+
+            def count(_statement: str) -> None:
+                left[0] -= 1
+                if not left[0]:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+            db.set_trace_callback(count)
+            return db
+
+        pid = fork()
+        if not pid:
+            store.connect = killing
+            facts.remember("api", "version", "2", valid_from=NOW + 1, now=NOW, **where)
+            os._exit(0)
+        _, status = os.waitpid(pid, 0)
+        series = facts.history("api", "version", **where)
+        if len(series) == 2:
+            assert [f.valid_to for f in series] == [NOW + 1, None]
+            assert last > 5
+            break
+        assert [(f.value, f.valid_to) for f in series] == [("1", None)]
+        assert os.WIFSIGNALED(status)
+    else:
+        raise AssertionError("it never came to its end")
 
 
 # --- Tied to a memory ------------------------------------------------------------------------------------------
