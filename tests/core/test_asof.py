@@ -62,7 +62,7 @@ def told(changes: Changes, at: float) -> tuple[dict[str, int], set[str]]:
     return {s.memory_id: changes.rowids[s.row] for s in certain}, {s.memory_id for s in doubtful}
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(operations)
 def test_with_its_times_a_log_tells_all(ops: list[Op]) -> None:
     changes, moments = lived([(wait + 1, *rest) for wait, *rest in ops], honest=True)
@@ -72,7 +72,7 @@ def test_with_its_times_a_log_tells_all(ops: list[Op]) -> None:
         assert told(changes, at + 0.5) == (truth, set())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(operations)
 def test_what_is_sure_is_true_and_what_is_true_is_not_denied(ops: list[Op]) -> None:
     changes, moments = lived([(wait + 1, *rest) for wait, *rest in ops], honest=False)

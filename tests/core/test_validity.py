@@ -88,7 +88,7 @@ def test_words_and_seconds() -> None:
         word(" ", "VALUE")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 30), st.integers(0, 30)), max_size=14))
 def test_never_two_at_a_time_and_nothing_overwritten(steps: list[tuple[bool, int, int]]) -> None:
     """Beside a plain model: a value a second."""

@@ -25,7 +25,7 @@ from tests.builders import MemoryBuilder, copy_store
 from tests.rules.support import host, located
 
 USERS = ("alice", "bob", "carol")
-STEPS = 90
+STEPS = 70
 DATES = ("1999-12-31", "2025-05-06T07:08:09Z", "2030-01-01T00:00:00", "2025-05-06T07:08:09.123456+00:00")
 NINE = (
     "CREATE TABLE history (id TEXT PRIMARY KEY, memory_id TEXT, old_memory TEXT, new_memory TEXT, new_value TEXT,"
