@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from typing import Annotated, cast
 
 import typer
 
 from mem0audit.cli import (
+    asof,
     audit,
     backups,
     config,
@@ -17,8 +19,10 @@ from mem0audit.cli import (
     diff,
     exits,
     explain,
+    facts,
     help,
     log,
+    newest,
     prune,
     recover,
     relocate,
@@ -38,6 +42,8 @@ from mem0audit.core.errors import Mem0auditError
 # click's ClickException, which newer typers carry inside and do not export
 _UsageError = cast("type[Exception]", typer.BadParameter.__mro__[2])
 
+_AGO = re.compile(r"-[1-9]\d{0,4}[hdw]", re.ASCII)
+
 app = typer.Typer(
     name="mem0audit",
     help="Reads both stores of a mem0 install side by side, beside the running agent; takes them as one pair, and puts "
@@ -48,24 +54,14 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 for module in (
-    audit,
-    status,
-    explain,
-    show,
-    users,
-    log,
-    relocate,
-    recover,
-    repair,
-    prune,
-    delete,
-    residue,
-    demo,
+    *(audit, status, explain, show, users, log, asof, newest),
+    *(relocate, recover, repair, prune, delete, residue, demo),
 ):
     module.register(app)
 for module in (restore, retention, backups, diff):
     module.register(snapshot.app)
 app.add_typer(snapshot.app, name="snapshot")
+app.add_typer(facts.app, name="facts")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(config.app, name="config")
 help.register(app)
@@ -92,7 +88,7 @@ def main() -> int:
     """Runs the command line and returns its exit code; nothing but a code ever leaves it."""
     prepare_streams()
     try:
-        code = typer.main.get_command(app)(prog_name="mem0audit", standalone_mode=False)
+        code = typer.main.get_command(app)(_words(), prog_name="mem0audit", standalone_mode=False)
         return code if isinstance(code, int) else exits.OK
     except Mem0auditError as problem:
         complain(problem)
@@ -108,6 +104,13 @@ def main() -> int:
         return end.code if isinstance(end.code, int) else exits.OK
     except Exception as bug:  # noqa: BLE001 - the last door: whatever it is, it is a bug of ours
         return _bug(bug)
+
+
+def _words() -> list[str]:
+    """The words of the command line. `-7d`, which would be read as options, is `7d` where a time is meant."""
+    words = sys.argv[1:]
+    first = 1 if words[:1] == ["as-of"] else 2 if words[:2] == ["facts", "as-of"] else len(words)
+    return [word[1:] if at >= first and _AGO.fullmatch(word) else word for at, word in enumerate(words)]
 
 
 def _usage(problem: BaseException) -> int:

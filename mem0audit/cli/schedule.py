@@ -53,7 +53,7 @@ EnableOption = Annotated[bool, typer.Option("--enable", help="With --install: st
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Replace unit files that differ.")]
 
 app = typer.Typer(
-    help="Every night, by systemd or cron: snapshot, prune; and their status.",
+    help="Every night, by systemd or cron: snapshot, prune, new; and their status.",
     rich_markup_mode=None,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -171,6 +171,58 @@ def _prune(
         older_than=older_than,
         stop_unit=stop_unit,
         cron=cron,
+    )
+    return _set_up(plan, host, format_, output, install=install_, enable=enable_, yes=yes)
+
+
+@app.command("new")
+def _new(
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="FILE", help="Written anew each time, for its owner alone.")
+    ] = None,
+    mail: Annotated[
+        str | None,
+        typer.Option("--mail", metavar="ADDRESS", help="Through the program `mail`; none if nothing is new."),
+    ] = None,
+    history: HistoryOption = None,
+    qdrant_path: QdrantPathOption = None,
+    collection: CollectionOption = None,
+    config: ConfigOption = None,
+    at: AtOption = "07:00",
+    user: UserOption = False,
+    run_as: RunAsOption = None,
+    install_: InstallOption = False,
+    enable_: EnableOption = False,
+    yes: YesOption = False,
+    format_: FormatOption = Format.TEXT,
+    output: OutputOption = None,
+) -> int:
+    """What was added since yesterday, every morning.
+
+    Into a file or by mail, with where it came from; never into the journal. Prints a systemd service and timer with the
+    commands that set them up, and changes nothing; --install writes the files, and enables nothing unless --enable. In
+    a crontab `mem0audit new --since 25h --quiet` does the same: cron mails what it says.
+    Exit: 0, 2 usage, 3 a store is not there, 4 refused, 5 failed.
+    """
+    _check_flags(cron=False, install=install_, enable=enable_)
+    named = Named(history, qdrant_path, None, collection, config)
+    check_output(output)
+    install, host = named.find()
+    check_output(output, install)
+    check_output(to, install)
+    from mem0audit.operations.schedule import plan_telling
+
+    plan = plan_telling(
+        install,
+        host,
+        _program(),
+        _install_words(named, install, host),
+        at,
+        "user" if user else "system",
+        run_as,
+        to=to,
+        mail=mail,
+        mailer=shutil.which("mail"),
     )
     return _set_up(plan, host, format_, output, install=install_, enable=enable_, yes=yes)
 

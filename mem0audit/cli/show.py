@@ -43,6 +43,9 @@ def _show(
     text: Annotated[
         bool, typer.Option("--text", help="With --format json: the memory's text and metadata too.")
     ] = False,
+    timeline: Annotated[
+        bool, typer.Option("--timeline", help="Its changes, each with what it said from then on.")
+    ] = False,
     output: OutputOption = None,
 ) -> int:
     """One memory: point, history, entities, findings.
@@ -58,13 +61,15 @@ def _show(
     from mem0audit.operations.show import show
 
     with progress() as tell:
-        found = show(install, host, memory_id, progress=tell)
+        found = show(install, host, memory_id, timeline=timeline, progress=tell)
     if format_ is Format.JSON:
         from mem0audit.report.json import show_json
 
         write(show_json(found, text=text), output)
     else:
-        from mem0audit.report.pages import show_text
+        from mem0audit.report.pages import show_text, timeline_text
+
+        show_text = timeline_text if timeline else show_text
 
         write(show_text(found, screen(named.words(), to_file=output is not None)), output)
     return exits.NOT_READ if any(n.gap for n in found.not_checked) else exits.OK

@@ -7,6 +7,7 @@ written by its TypeScript SDK).
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Mapping
 from hashlib import md5
 from typing import Any, NamedTuple
@@ -239,6 +240,20 @@ def owner_id(stored: Any) -> str | None:
     if isinstance(stored, int) and stored.bit_length() > 128:
         return None
     return str(stored).strip()
+
+
+def normalised(word: str) -> PointId:
+    """A point id as a user types it: a UUID in any spelling as lower-case text with dashes, an int as one.
+
+    Anything else stays as it is: history can hold ids that no point can have.
+    """
+    text = word.strip()
+    if text.isascii() and text.isdigit() and len(text) <= len(str(1 << 64)):
+        return int(text)
+    try:
+        return str(uuid.UUID(text))
+    except ValueError:
+        return text
 
 
 def shown_owner(owner: Owner) -> str:

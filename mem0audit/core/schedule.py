@@ -14,8 +14,8 @@ from typing import ClassVar, Final, Literal
 
 from mem0audit.core.retention import Policy
 
-Job = Literal["snapshot", "prune"]
-JOBS: Final[tuple[Job, ...]] = ("snapshot", "prune")
+Job = Literal["snapshot", "prune", "new"]
+JOBS: Final[tuple[Job, ...]] = ("snapshot", "prune", "new")
 
 DEFAULT_POLICY: Final = Policy(daily=14, weekly=8, monthly=12)
 
@@ -118,7 +118,42 @@ class Pruning:
         return ("--older-than", self.older_than) if self.older_than is not None else ()
 
 
-Nightly = Schedule | Pruning
+@dataclass(frozen=True)
+class Telling:
+    """What was added, told every morning: into the file `to`, or by mail to `mail` through the program `mailer`; the
+    other fields as of `Schedule`. What memories say goes there alone, and not into the journal."""
+
+    job: ClassVar[Job] = "new"
+    does: ClassVar[str] = "Tell what a mem0 install remembered anew"
+    comment: ClassVar[str] = "Memories that a mem0 install added since yesterday, and where they came from."
+    program: tuple[str, ...]
+    install: tuple[str, ...]
+    at: str
+    user: str | None
+    to: str | None = None
+    mail: str | None = None
+    mailer: str = ""
+
+    @property
+    def folder(self) -> str:
+        """Where the file goes; empty for a mail."""
+        return (self.to or "").rpartition("/")[0]
+
+    def words(self) -> tuple[str, ...]:
+        """The words of the command line that are this job's own."""
+        return ("--to", self.to) if self.to is not None else ("--mail", self.mail or "")
+
+    def commands(self, *, quiet: bool = False) -> tuple[tuple[str, ...], ...]:
+        """The one command of mem0audit, as words. An hour more than a day: no timer is exact."""
+        less = ("--quiet",) if quiet or self.to is None else ()
+        return ((*self.program, "new", "--since", "25h", *less, "-o", self.to or _FRESH, *self.install),)
+
+
+_FRESH: Final = "%t/mem0audit-new/new.txt"
+"""In a folder that systemd makes for the service (0700) and removes when it ends."""
+_MAIL: Final = '[ ! -s "$1" ] || exec "$2" -s "$3" "$4" <"$1"'
+
+Nightly = Schedule | Pruning | Telling
 
 
 def unit_named(text: str) -> str | None:
@@ -181,6 +216,8 @@ _IF_DUE: Final = '"$@"; case $? in 0) exit 0;; 1) exit 1;; *) exit 255;; esac'
 
 def service_text(schedule: Nightly) -> str:
     """The service. Raises CannotSay."""
+    if isinstance(schedule, Telling):
+        return _telling_text(schedule)
     lines = [
         f"# {schedule.comment}",
         *_about(schedule),
@@ -241,7 +278,51 @@ def service_text(schedule: Nightly) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _about(schedule: Nightly) -> list[str]:
+def _telling_text(schedule: Telling) -> str:
+    (words,) = schedule.commands()
+    line = exec_line(words)
+    goes = f"into {unit_word(schedule.to)}" if schedule.to is not None else f"by mail to {schedule.mail}"
+    lines = [
+        f"# {schedule.comment}",
+        f"# It goes {goes}, and nothing of it into the journal.",
+        "[Unit]",
+        f"Description={schedule.does}",
+        "# To be told of a failure, name a unit of yours that sends a message:",
+        "#OnFailure=tell-me@%n.service",
+        "",
+        "[Service]",
+        "Type=oneshot",
+    ]
+    if schedule.user is not None:
+        lines.append(f"User={schedule.user}")
+    if schedule.to is None:
+        # the specifier is systemd's: it stands as it is
+        line = line.replace(unit_word(_FRESH, argument=True), _FRESH)
+        send = exec_line(("/bin/sh", "-c", _MAIL, "sh"))
+        more = (schedule.mailer, "New memories", schedule.mail or "")
+        lines += [
+            "RuntimeDirectory=mem0audit-new",
+            "RuntimeDirectoryMode=0700",
+            f"ExecStart={line}",
+            "# No mail where there is nothing to tell.",
+            f"ExecStart={' '.join((send, _FRESH, *(unit_word(word, argument=True) for word in more)))}",
+        ]
+    else:
+        lines.append(f"ExecStart={line}")
+    lines += [
+        "StandardOutput=null",
+        "TimeoutStartSec=1h",
+        "UMask=0077",
+        "# No PrivateTmp, ProtectSystem or other view of the files of its own: it must see the stores,",
+        "# which may lie in /tmp, just as the agent does.",
+        "NoNewPrivileges=yes" if schedule.to is not None else "# mail may need to run as somebody else.",
+        "LockPersonality=yes",
+        "RestrictRealtime=yes",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _about(schedule: Schedule | Pruning) -> list[str]:
     journal = f"journalctl -u {name_of(schedule.job)}"
     if isinstance(schedule, Schedule):
         return [f"# The first line that fails ends it, and the service has failed: {journal}"]
@@ -261,13 +342,14 @@ def _shell(schedule: Pruning, script: str, unit: str, *more: str) -> str:
 def timer_text(schedule: Nightly) -> str:
     """The timer: local time, made up for after the machine was off."""
     hour, minute = time_of_day(schedule.at)
+    often = "every morning" if isinstance(schedule, Telling) else "every night"
     lines = [
         "[Unit]",
-        f"Description={schedule.does}, every night",
+        f"Description={schedule.does}, {often}",
         "",
         "[Timer]",
         f"OnCalendar=*-*-* {hour:02d}:{minute:02d}:00",
-        "RandomizedDelaySec=15min",
+        *(["RandomizedDelaySec=15min"] if not isinstance(schedule, Telling) else []),
         "Persistent=true",
         "",
         "[Install]",

@@ -27,7 +27,7 @@ from mem0audit.core.model import (
     Snapshots,
     VectorFacts,
 )
-from mem0audit.core.points import OWNER_KEYS, Owner, text_digest
+from mem0audit.core.points import OWNER_KEYS, Owner, normalised, text_digest
 from mem0audit.core.reconcile import SAME_INSTANT_S
 from mem0audit.core.recover import LeftOut, Recoverable, Recovered, RecoverPlan, State
 from mem0audit.core.times import instant
@@ -42,7 +42,6 @@ from mem0audit.operations.leftmoves import refuse_left_moves
 from mem0audit.operations.look import ENTITIES_SUFFIX, Progress, chosen_collection, no_collector, no_progress
 from mem0audit.operations.mem0door import Door, open_door
 from mem0audit.operations.otherroots import where_it_lies
-from mem0audit.operations.show import normalised
 from mem0audit.operations.stores import place_of, store_of
 from mem0audit.operations.targets import refuse_in_use
 from mem0audit.stores.embedded import EmbeddedStore

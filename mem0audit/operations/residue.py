@@ -27,6 +27,7 @@ from mem0audit.core.model import (
     VectorFacts,
 )
 from mem0audit.core.needles import Hits, Needles
+from mem0audit.core.points import normalised
 from mem0audit.core.residue import LAST_MESSAGES, Copy, FileSearch, Residue, Rows, goes_on
 from mem0audit.core.restore import Interrupted
 from mem0audit.core.scopes import Scope, Whom
@@ -46,7 +47,6 @@ from mem0audit.operations.moved import places_before
 from mem0audit.operations.otherroots import as_the_agent_sees_it, where_it_lies
 from mem0audit.operations.schedule import policies
 from mem0audit.operations.serverresidue import kept_by_server
-from mem0audit.operations.show import normalised
 from mem0audit.operations.stores import store_of
 from mem0audit.stores import rawfiles
 from mem0audit.stores.embedded import EmbeddedStore

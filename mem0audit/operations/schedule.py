@@ -25,6 +25,7 @@ from mem0audit.core.schedule import (
     Nightly,
     Pruning,
     Schedule,
+    Telling,
     service_of,
     timer_of,
     unit_named,
@@ -34,6 +35,7 @@ from mem0audit.install.host import Host, seen_through
 from mem0audit.install.places import look_at
 from mem0audit.install.processes import holders
 from mem0audit.install.units import Scope
+from mem0audit.operations.otherroots import as_the_agent_sees_it
 from mem0audit.operations.pairs import plan_pair
 from mem0audit.operations.targets import named
 from mem0audit.stores import files
@@ -49,7 +51,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class SchedulePlan:
-    """What `schedule snapshot` or `schedule prune` would set up.
+    """What `schedule snapshot`, `schedule prune` or `schedule new` would set up.
 
     `cron` is None unless asked for; `folder_owner` is whom a folder for the snapshots that is not there yet should be
     made for, None where it is there; `notes` are said to the user."""
@@ -132,6 +134,60 @@ def plan_pruning(
     return replace(plan, notes=(*plan.notes, *notes))
 
 
+def plan_telling(
+    install: Install,
+    host: Host,
+    program: tuple[str, ...],
+    install_words: tuple[str, ...],
+    at: str,
+    scope: Scope,
+    run_as: str | None = None,
+    *,
+    to: str | None = None,
+    mail: str | None = None,
+    mailer: str | None = None,
+) -> SchedulePlan:
+    """The command of each morning that tells what was added: into the file `to`, or by mail through the program
+    `mailer`. Changes nothing. Raises UsageProblem, CouldNotRead, Refused."""
+    if (to is None) == (mail is None):
+        raise UsageProblem("where to? --to FILE or --mail ADDRESS")
+    if mail is not None and not _ADDRESS.fullmatch(mail):
+        raise UsageProblem(f"--mail {mail}: no address")
+    if mail is not None and mailer is None:
+        raise Refused("there is no program `mail` on this machine", "write a file instead: --to FILE")
+    if to is not None:
+        to = os.path.join(host.cwd, os.path.expanduser(to))  # noqa: PTH111, PTH118
+        if not os.path.isdir(host.at(os.path.dirname(to))):  # noqa: PTH112, PTH120
+            raise UsageProblem(f"--to {to}: there is no such folder")
+    paths = _stores(install, host, at, scope, run_as)
+    held = holders(paths, host).holders
+    seen = as_the_agent_sees_it(install, held, host)
+    lies = [o.value for o in (seen.history, seen.vectors) if o is not None]
+    private = any(seen_through(path, host)[0] is not None for path in lies)
+    owners = {path: units.owner_of(path, host) for path in paths}
+    if not private and run_as is None and scope == "system" and None in owners.values():
+        missing = next(path for path, owner in owners.items() if owner is None)
+        raise CouldNotRead(
+            f"{missing} is not there, so that its owner is not known",
+            "say as whom it runs with --run-as USER",
+        )
+    user = None if scope == "user" else _user(run_as or ("root" if private else None), owners)
+    uid = host.uid if user is None else units.uid_of(user)
+    wanted = Telling(program, install_words, at, user, to, mail, mailer or "")
+    where = units.unit_folder(scope, host)
+    try:
+        texts = (
+            Unit(f"{where}/{service_of(wanted.job)}", core.service_text(wanted)),
+            Unit(f"{where}/{timer_of(wanted.job)}", core.timer_text(wanted)),
+        )
+    except CannotSay as problem:
+        raise UsageProblem(str(problem)) from None
+    return SchedulePlan(wanted, scope, texts, None, None, tuple(_notes(user, uid, owners, program, host)))
+
+
+_ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._%+=-]*(@[A-Za-z0-9][A-Za-z0-9.-]*)?", re.ASCII)
+
+
 def _notes_on_unit(unit: str, install: Install, host: Host, scope: Scope) -> list[str]:
     """What is to be known of the unit that is stopped. Raises UsageProblem, Refused."""
     facts, why = units.unit_facts(scope, unit, host)
@@ -173,22 +229,8 @@ def _planned(
     stops: bool = False,
 ) -> SchedulePlan:
     """The plan of a job. `stops` where the agent has to be stopped for it."""
-    if sys.platform == "win32":
-        raise Refused("snapshots are taken on Linux and other Unix systems only")
-    try:
-        core.time_of_day(at)
-    except ValueError:
-        raise UsageProblem("--at: no time of a day", "hours and minutes, as in 02:30") from None
-    if scope == "user" and run_as is not None:
-        raise UsageProblem("--user and --run-as: a user's own units run as that user")
     notes: list[str] = []
-    paths = [install.history.value, *([install.vectors.value] if install.vectors is not None else [])]
-    for path in paths:
-        if seen_through(path, host)[0] is not None:
-            raise Refused(
-                f"{path} is there only while that very process lives: no job finds it the next night",
-                "move the store out of there first: mem0audit explain L104",
-            )
+    paths = _stores(install, host, at, scope, run_as)
     owners = {path: units.owner_of(path, host) for path in paths}
     missing = [path for path, owner in owners.items() if owner is None]
     private = False
@@ -227,6 +269,26 @@ def _planned(
     there = os.path.isdir(host.at(folder))  # noqa: PTH112
     owner = None if there else user or units.account(host.uid)
     return SchedulePlan(wanted, scope, () if cron else texts, line, owner, tuple(notes))
+
+
+def _stores(install: Install, host: Host, at: str, scope: Scope, run_as: str | None) -> list[str]:
+    """The paths of the stores. Raises Refused where no job can find them, UsageProblem for flags that cannot be."""
+    if sys.platform == "win32":
+        raise Refused("snapshots are taken on Linux and other Unix systems only")
+    try:
+        core.time_of_day(at)
+    except ValueError:
+        raise UsageProblem("--at: no time of a day", "hours and minutes, as in 02:30") from None
+    if scope == "user" and run_as is not None:
+        raise UsageProblem("--user and --run-as: a user's own units run as that user")
+    paths = [install.history.value, *([install.vectors.value] if install.vectors is not None else [])]
+    for path in paths:
+        if seen_through(path, host)[0] is not None:
+            raise Refused(
+                f"{path} is there only while that very process lives: no job finds it the next night",
+                "move the store out of there first: mem0audit explain L104",
+            )
+    return paths
 
 
 def _user(run_as: str | None, owners: dict[str, int | None]) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mem0audit.core.asof import Step
 from mem0audit.core.catalogue import CATALOGUE
 from mem0audit.core.errors import CouldNotRead
 from mem0audit.core.model import (
@@ -21,9 +21,10 @@ from mem0audit.core.model import (
     StoreLayout,
     VectorFacts,
 )
-from mem0audit.core.points import clipped
+from mem0audit.core.points import clipped, normalised
 from mem0audit.install.host import Host
 from mem0audit.install.processes import holders
+from mem0audit.operations.asof import life_of
 from mem0audit.operations.audit import audit
 from mem0audit.operations.look import Progress
 from mem0audit.operations.otherroots import as_the_agent_sees_it, where_it_lies
@@ -70,27 +71,17 @@ class Shown:
     findings: tuple[Finding, ...] = ()
     incidents: tuple[Incident, ...] = ()
     not_checked: tuple[NotChecked, ...] = ()
+    timeline: tuple[Step, ...] | None = None
+    """Its changes with when each was written; None where that was not asked for."""
 
 
-def normalised(word: str) -> PointId:
-    """A point id as a user types it: a UUID in any spelling as lower-case text with dashes, an int as one.
-
-    Anything else stays as it is: history can hold ids that no point can have.
-    """
-    text = word.strip()
-    if text.isascii() and text.isdigit() and len(text) <= len(str(1 << 64)):
-        return int(text)
-    try:
-        return str(uuid.UUID(text))
-    except ValueError:
-        return text
-
-
-def show(install: Install, host: Host, word: str, *, progress: Progress | None = None) -> Shown:
+def show(
+    install: Install, host: Host, word: str, *, timeline: bool = False, progress: Progress | None = None
+) -> Shown:
     """Everything both stores hold of the memory `word` names, and the findings about it.
 
     Every collection of the folder is searched: a memory can be in one that is not configured. Of a server those of
-    mem0 are, since it serves others too. Raises
+    mem0 are, since it serves others too. With `timeline` its life is told too, for which the whole log is read. Raises
     CouldNotRead where neither store has the id, saying what could not be read.
     """
     memory_id = normalised(word)
@@ -132,6 +123,7 @@ def show(install: Install, host: Host, word: str, *, progress: Progress | None =
         n for n in report.not_checked if n.gap and n.what not in known and n.what not in CATALOGUE
     )
     about = {str(memory_id), word}
+    steps = life_of(install, host, about) if timeline else None
     return Shown(
         memory_id=str(memory_id),
         stored=stored,
@@ -140,6 +132,7 @@ def show(install: Install, host: Host, word: str, *, progress: Progress | None =
         findings=tuple(f for f in report.findings if f.memory_id in about),
         incidents=tuple(i for i in report.incidents if not about.isdisjoint(i.memory_ids)),
         not_checked=not_checked,
+        timeline=steps,
     )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from mem0audit.core.diff import Change, Diff, Side, changes_of
+from mem0audit.core.diff import Change, Diff, ScopeDiff, Side, changes_of
 from mem0audit.core.points import OWNER_KEYS, Owner, clipped, shown_owner
 from mem0audit.core.times import shown
 from mem0audit.report.escape import escape
@@ -21,8 +22,25 @@ def diff_text(found: Diff, screen: Screen) -> str:
     lines = table([["from", *_side(found.a)], ["to", *_side(found.b)]])
     lines += screen.wrap(_totals(found))
     several = len({c.collection for c in changes_of(found.scopes)}) > 1
+    said, cut = scope_lines(found.scopes, screen, several=several, texts=found.texts)
+    lines += said
+    if cut:
+        lines += ["", "All of them: --verbose, or --format json"]
+    if found.not_checked:
+        lines += ["", screen.bold("Could not be read")]
+        for gap in found.not_checked:
+            lines += screen.wrap(f"{gap.what}: {gap.why}", indent=1, hanging=3)
+    return "\n".join(lines) + "\n"
+
+
+def scope_lines(
+    scopes: Sequence[ScopeDiff], screen: Screen, *, several: bool, texts: bool
+) -> tuple[list[str], bool]:
+    """Owner by owner what came, changed and went, and whether some of it is left out for its length. `several`: the
+    differences are in more than one collection."""
+    lines: list[str] = []
     cut = False
-    for scope in found.scopes:
+    for scope in scopes:
         counts = [
             (len(scope.added), "added"),
             (len(scope.changed), "changed"),
@@ -33,17 +51,11 @@ def diff_text(found: Diff, screen: Screen) -> str:
         for sign, changes in (("+", scope.added), ("~", scope.changed), ("-", scope.removed)):
             listed = changes if screen.verbose else changes[:SHOWN]
             for change in listed:
-                lines += _change(sign, change, several, found.texts)
+                lines += _change(sign, change, several, texts)
             if len(listed) < len(changes):
                 cut = True
                 lines.append(f"  {sign} … {len(changes) - len(listed):,} more")
-    if cut:
-        lines += ["", "All of them: --verbose, or --format json"]
-    if found.not_checked:
-        lines += ["", screen.bold("Could not be read")]
-        for gap in found.not_checked:
-            lines += screen.wrap(f"{gap.what}: {gap.why}", indent=1, hanging=3)
-    return "\n".join(lines) + "\n"
+    return lines, cut
 
 
 def _side(side: Side) -> list[str]:
@@ -89,19 +101,24 @@ def diff_json(found: Diff) -> str:
             "from": _side_json(found.a),
             "to": _side_json(found.b),
             "counts": {**found.totals},
-            "scopes": [
-                {
-                    **_owner(scope.owner),
-                    "added": [_change_json(c, found.texts) for c in scope.added],
-                    "changed": [_change_json(c, found.texts) for c in scope.changed],
-                    "removed": [_change_json(c, found.texts) for c in scope.removed],
-                }
-                for scope in found.scopes
-            ],
+            "scopes": scopes_json(found.scopes, texts=found.texts),
             "not_checked": [not_checked(n) for n in found.not_checked],
             "seconds": round(found.seconds, 3),
         },
     )
+
+
+def scopes_json(scopes: Sequence[ScopeDiff], *, texts: bool) -> list[dict[str, Any]]:
+    """Every difference, owner by owner."""
+    return [
+        {
+            **_owner(scope.owner),
+            "added": [_change_json(c, texts) for c in scope.added],
+            "changed": [_change_json(c, texts) for c in scope.changed],
+            "removed": [_change_json(c, texts) for c in scope.removed],
+        }
+        for scope in scopes
+    ]
 
 
 def _owner(owner: Owner) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 
+from mem0audit.report import questions
 from mem0audit.report.screen import Screen, table
 
 # Tried with mem0 1.0.7 and 2.2.1. Lambda: a read-only root, no home, a /tmp of its own, a bind mount for EFS; mem0 without
@@ -60,7 +61,10 @@ An embedded store takes one process: a second environment beside the first fails
 """
 
 PAGES = {
-    "relocate": ("moving both stores to a place that lasts: systemd, Docker, compose, Lambda", _RELOCATE)
+    "relocate": ("moving both stores to a place that lasts: systemd, Docker, compose, Lambda", _RELOCATE),
+    "came-back": ("I deleted it, and it came back", questions.CAME_BACK),
+    "by-hand": ("may I edit by hand while it runs?", questions.BY_HAND),
+    "wrong-facts": ("can a wrong fact be detected?", questions.WRONG),
 }
 """Name of a page: what it is about, and its text."""
 

@@ -29,6 +29,7 @@ from mem0audit.core.model import (
 from mem0audit.core.times import shown
 from mem0audit.report.escape import without_surrogates
 from mem0audit.report.moved import moved_json
+from mem0audit.report.steps import life_json
 
 if TYPE_CHECKING:  # data only: explain must not load what these operations read with
     from mem0audit.core.marks import Checked, Kept
@@ -388,6 +389,7 @@ def show_json(found: Shown, *, text: bool) -> str:
             "findings": [finding(f) for f in found.findings],
             "incidents": [incident(i) for i in found.incidents],
             "not_checked": [not_checked(n) for n in found.not_checked],
+            "timeline": None if found.timeline is None else life_json(found.timeline, text=text),
         },
     )
 

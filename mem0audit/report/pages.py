@@ -13,6 +13,7 @@ from mem0audit.core.times import age, shown
 from mem0audit.report.escape import escape, escape_lines, without_surrogates
 from mem0audit.report.moved import moved_lines
 from mem0audit.report.screen import Screen, table
+from mem0audit.report.steps import life_lines, quoted
 from mem0audit.report.words import evidence_value, ground, memories, number, plural, size, stamp
 
 if TYPE_CHECKING:  # data only: explain must not load what these operations read with
@@ -321,6 +322,31 @@ def show_text(found: Shown, screen: Screen) -> str:
             lines += screen.steps(finding.help, 12)
     for incident in found.incidents:
         lines += screen.wrap(f"part of: {incident.name} ({incident.certainty.label})", indent=2, hanging=4)
+    return "\n".join(lines) + "\n"
+
+
+def timeline_text(found: Shown, screen: Screen) -> str:
+    """One memory's changes, each with what it said from then on; then what the store holds of it now."""
+    lines = [screen.bold(f"memory {escape(found.memory_id)}")]
+    for item in found.not_checked:
+        lines += screen.wrap(f"not read: {item.what}: {item.why}")
+    lines += ["", *life_lines(found.timeline or ())]
+    now = [stored for stored in found.stored if stored.loads and stored.problem is None]
+    for stored in now:
+        text = stored.payload.get("data")
+        lines += ["", f"  now  in the store, collection {escape(stored.collection)}"]
+        lines += quoted(text if isinstance(text, str) else None, gone=False)
+    if not now:
+        lines += [
+            "",
+            "  now  not in the store" + (" (as far as it could be read)" if found.not_checked else ""),
+        ]
+    if found.findings:
+        codes = ", ".join(dict.fromkeys(finding.code for finding in found.findings))
+        lines += [
+            "",
+            *screen.wrap(f"Findings about it: {codes}. Their evidence is shown without --timeline."),
+        ]
     return "\n".join(lines) + "\n"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mem0audit.core.schedule import Job, Schedule, name_of, service_of, timer_of
+from mem0audit.core.schedule import Job, Pruning, Schedule, Telling, name_of, service_of, timer_of
 from mem0audit.operations.schedule import Scheduled, SchedulePlan, ScheduleStatus
 from mem0audit.report.escape import escape, shell_word
 from mem0audit.report.json import dump, not_checked
@@ -52,8 +52,7 @@ def commands(plan: SchedulePlan, screen: Screen) -> list[str]:
         "schedule",
         schedule.job,
         *(("--user",) if own else ()),
-        "--to",
-        schedule.folder,
+        *(("--to", schedule.folder) if not isinstance(schedule, Telling) else ()),
         *schedule.install,
     ]
     words_ += [*schedule.words(), "--at", schedule.at]
@@ -106,7 +105,7 @@ def plan_json(
             "user": schedule.user,
             "at": schedule.at,
             "folder": schedule.folder,
-            "stop_unit": None if isinstance(schedule, Schedule) else schedule.stop_unit,
+            "stop_unit": schedule.stop_unit if isinstance(schedule, Pruning) else None,
             "commands": [list(words) for words in schedule.commands()],
             "units": [{"path": unit.path, "text": unit.text} for unit in plan.units],
             "cron": plan.cron,

@@ -19,13 +19,14 @@ _COLOURS = {
 }
 _OURS = re.compile(
     r"(?<![\w/.=-])mem0audit "
-    r"(?=(?:--help|audit|status|explain|show|users|log|snapshot|relocate|recover|repair|prune|delete|residue|export|schedule|config"
-    r"|help|demo)\b)"
+    r"(?=(?:--help|audit|status|explain|show|users|log|as-of|new|snapshot|relocate|recover|repair|prune|delete|residue"
+    r"|export|facts|schedule|config|help"
+    r"|demo)\b)"
 )
 _ABOUT_INSTALL = re.compile(
     r"(\s*mem0audit )"
-    r"(audit|status|show|users|log|snapshot create|snapshot restore|relocate|recover|repair|prune|delete"
-    r"|residue|export)"
+    r"(audit|status|show|users|log|as-of|new|snapshot create|snapshot restore|relocate|recover|repair|prune|delete"
+    r"|residue|export|facts current|facts as-of|facts revoke|facts history|facts remember)"
     r"(?= |$)"
 )
 _NAMED = re.compile(r" --(history|qdrant-path|qdrant-url|config|snapshot)\b")

@@ -61,6 +61,8 @@ _OLDER_NAMES: Final = {
 }
 _NEEDED: Final = frozenset(("id", "memory_id", "event"))
 PAGE_ROWS: Final = 2_000
+ROWS_AT_ONCE: Final = 400
+"""So many rows are asked for by their rowids in one statement: every SQLite takes 999 parameters."""
 
 
 def _lenient(raw: bytes) -> str:
@@ -78,8 +80,9 @@ def _schema(columns: tuple[str, ...]) -> str:
     return "other"
 
 
-def _row_sql(columns: tuple[str, ...]) -> str:
-    """SELECT list of a HistoryRow for a table with these columns; NULL for what it lacks."""
+def _row_sql(columns: tuple[str, ...], texts: bool = True) -> str:
+    """SELECT list of a HistoryRow for a table with these columns; NULL for what it lacks, and for the memories' texts
+    unless they are wanted."""
     there = set(columns)
     if not there >= _NEEDED:
         raise ReadFailed("no-table", "its history table lacks columns that every mem0 writes")
@@ -87,7 +90,8 @@ def _row_sql(columns: tuple[str, ...]) -> str:
     picked = []
     for field in _FIELDS:
         name = field if field in there else older.get(field, "")
-        picked.append(quoted(name) if name in there else "NULL")
+        wanted = name in there and (texts or field not in ("old_memory", "new_memory"))
+        picked.append(quoted(name) if wanted else "NULL")
     return f"SELECT rowid, {', '.join(picked)} FROM history"  # noqa: S608
 
 
@@ -269,7 +273,9 @@ def secrets_in_messages(path: str, find: FindSecrets, alone: bool = False) -> tu
 # --- The rows --------------------------------------------------------------------------------------
 
 
-def read_rows(path: str, start: Callable[[], S], alone: bool = False) -> tuple[FileState, S | None]:
+def read_rows(
+    path: str, start: Callable[[], S], alone: bool = False, *, texts: bool = True
+) -> tuple[FileState, S | None]:
     """Every history row as of one instant, in rowid order, through a sink that `start` makes.
 
     The log only grows, so that pages are handed on as they are read; a closing look finds it unchanged or
@@ -278,13 +284,13 @@ def read_rows(path: str, start: Callable[[], S], alone: bool = False) -> tuple[F
     schema lacks are None; a value can be of any SQLite type, and a text that is not UTF-8 has surrogate
     escapes. Of a damaged table the rows that read are handed on and `problem` is "damaged". The sink is None
     where nothing could be read. (`integrity` is read_history_file's to say: it would double the time here.)
-    `alone` as for sqlitefiles.read_file.
+    `alone` as for sqlitefiles.read_file. Without `texts` the memories' texts are None.
     """
 
     def body(reading: Reading) -> S:
         columns = _require_history(reading)
         sink = start()
-        _stream(reading, _row_sql(columns), sink)
+        _stream(reading, _row_sql(columns, texts), sink)
         return sink
 
     return sqlitefiles.read_file(path, body, check=False, alone=alone)
@@ -371,11 +377,13 @@ HELPED_BYTES: Final = 8 << 20
 """From this size on a child describes the file while its rows are read."""
 
 
-def read_history(path: str, start: Callable[[], S], alone: bool = False) -> tuple[HistoryFile, S | None]:
+def read_history(
+    path: str, start: Callable[[], S], alone: bool = False, *, texts: bool = True
+) -> tuple[HistoryFile, S | None]:
     """What a `history.db` is and its rows, through a sink that `start` makes: see read_history_file and read_rows.
 
-    The sink is None where the rows could not be read whole; the file's problem says why. `alone` as for
-    sqlitefiles.read_file.
+    The sink is None where the rows could not be read whole; the file's problem says why. `alone` and `texts` as for
+    read_rows.
     """
     child = None
     if worthwhile(path, HELPED_BYTES):
@@ -384,7 +392,7 @@ def read_history(path: str, start: Callable[[], S], alone: bool = False) -> tupl
         history = read_history_file(path, alone) if child is None else None
         if history is not None and (history.file.problem is not None or history.schema is None):
             return history, None
-        state, sink = read_rows(path, start, alone)
+        state, sink = read_rows(path, start, alone, texts=texts)
         if child is not None:
             history = _described(child, path, alone)
         assert history is not None
@@ -445,6 +453,23 @@ def rows_of(path: str, memory_ids: Collection[str]) -> tuple[HistoryRow, ...]:
         for rowid in rowids:
             found += reading.all(f"{select} WHERE rowid = ?", (rowid,))
         return tuple(map(HistoryRow._make, found))
+
+    return _ask(path, body)
+
+
+def rows_at(path: str, rowids: Collection[int]) -> dict[int, HistoryRow]:
+    """The history rows with these rowids, by rowid, those that are there. Raises CouldNotRead."""
+    wanted = sorted(rowids)
+
+    def body(reading: Reading) -> dict[int, HistoryRow]:
+        select = _row_sql(_require_history(reading))
+        reading.connection.text_factory = _lenient
+        found: dict[int, HistoryRow] = {}
+        for start in range(0, len(wanted), ROWS_AT_ONCE):
+            some = wanted[start : start + ROWS_AT_ONCE]
+            rows = reading.all(f"{select} WHERE rowid IN ({','.join('?' * len(some))})", tuple(some))
+            found.update((row[0], HistoryRow._make(row)) for row in rows)
+        return found
 
     return _ask(path, body)
 

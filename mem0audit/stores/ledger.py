@@ -2,7 +2,7 @@
 
 It is in write-ahead mode, enforces its foreign keys on every connection, and never holds a memory's text: owners of
 every memory id ever seen, seals (digests), erasures (salted digests), the folders that snapshots went to, and under
-which new id a lost memory was added back.
+which new id a lost memory was added back. And facts that it was told, with when they hold (stores/facts.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -55,6 +55,15 @@ STEPS: Final[tuple[tuple[str, ...], ...]] = (
         "CREATE TABLE sealed_memories (memory_id TEXT PRIMARY KEY, parts BLOB NOT NULL) WITHOUT ROWID",
     ),
     ("CREATE TABLE recovered (old_id TEXT PRIMARY KEY, new_id TEXT, at REAL NOT NULL) WITHOUT ROWID",),
+    (
+        "CREATE TABLE facts (id INTEGER PRIMARY KEY, subject TEXT NOT NULL, attribute TEXT NOT NULL,"
+        " value TEXT NOT NULL, valid_from INTEGER NOT NULL CHECK (typeof(valid_from) = 'integer'),"
+        " valid_to INTEGER CHECK (valid_to IS NULL OR typeof(valid_to) = 'integer'), source TEXT, memory_id TEXT,"
+        " recorded_at INTEGER NOT NULL, CHECK (valid_to IS NULL OR valid_from < valid_to),"
+        " UNIQUE (subject, attribute, valid_from))",
+        "CREATE INDEX facts_at ON facts (subject, attribute, valid_from, valid_to)",
+        "CREATE UNIQUE INDEX facts_open ON facts (subject, attribute) WHERE valid_to IS NULL",
+    ),
 )
 """The schema, a step a version: a file of version N has the first N steps. Steps are only ever added."""
 
@@ -282,6 +291,14 @@ class Ledger:
         self._connection = connection
         self._key = b""
 
+    def writing(self) -> AbstractContextManager[sqlite3.Connection]:
+        """One transaction that writes, begun as one: it waits for another writer, and sees what that one did."""
+        return self._writing()
+
+    def all(self, sql: str, args: Mapping[str, Any]) -> list[Any]:
+        """The rows of one SELECT."""
+        return self._all(sql, args)
+
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
         try:
@@ -290,7 +307,7 @@ class Ledger:
         except (sqlite3.Error, OSError) as error:
             raise why_not(error) from None
 
-    def _all(self, sql: str, args: Sequence[Any] = ()) -> list[Any]:
+    def _all(self, sql: str, args: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
         try:
             return self._connection.execute(sql, args).fetchall()
         except sqlite3.Error as error:
@@ -372,6 +389,13 @@ class Ledger:
             "SELECT memory_id, user_id, agent_id, run_id FROM owners JOIN scopes ON scopes.id = owners.scope"
         )
         return {row[0]: (_value(row[1]), _value(row[2]), _value(row[3])) for row in rows}
+
+    def sources(self) -> dict[str, str]:
+        """Where each memory came from, for those of which that is known; none where no source is kept."""
+        if not self._all("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'memory'"):
+            return {}
+        rows = self._all("SELECT id, source FROM memory WHERE source IS NOT NULL")
+        return {_untext(memory_id): _untext(source) for memory_id, source in rows}
 
     # -- the agent --
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
 
 import pytest
 
+from mem0audit.core.catalogue import CATALOGUE
 from mem0audit.report.howto import PAGES
-from tests.cli.program import run
+from tests.cli.program import call, run
 
 
 @pytest.mark.parametrize("width", ["60", "100"])
@@ -17,7 +20,26 @@ def test_a_page_fits_the_screen(page: str, width: str, tmp_path: Path) -> None:
     assert done.code == 0 and done.err == ""
     prose = [line for line in done.out.splitlines()[1:] if not line.startswith("    ")]
     assert max(map(len, prose)) <= int(width)
-    assert "Docker" in prose and "\\" not in "".join(prose)
+    assert "\\" not in "".join(prose)
+
+
+def test_a_heading_stands_alone(tmp_path: Path) -> None:
+    assert "Docker" in run(tmp_path, "help", "relocate").out.splitlines()
+
+
+@pytest.mark.parametrize("page", sorted(PAGES))
+def test_every_command_that_a_page_names_is_one(page: str, tmp_path: Path) -> None:
+    for line in PAGES[page][1].splitlines():
+        if line.startswith("    mem0audit "):
+            words = shlex.split(line.strip().removesuffix("\\"))
+            group = 2 if words[1] in ("snapshot", "schedule", "facts") else 1
+            told = call(tmp_path, *words[1 : group + 1], "--help")
+            assert told.code == 0, line
+            for word in words:
+                assert not word.startswith("--") or f"{word} " in told.out + " ", line
+            codes = [word for word in words if re.fullmatch(r"[A-Z]\d{3}", word)]
+            assert set(codes) <= set(CATALOGUE), line
+    assert set(re.findall(r"\b[BCDEHILQST]\d{3}\b", PAGES[page][1])) <= set(CATALOGUE)
 
 
 def test_the_list_and_what_is_no_page(tmp_path: Path) -> None:

@@ -98,8 +98,21 @@ T706 wide-gap medium planned
 
 SNAPSHOT_COMMANDS = {"create", "list", "show", "verify", "restore", "keep", "expire", "import", "diff"}
 COMMANDS = {
-    *("audit", "status", "explain", "show", "users", "log", "relocate", "recover", "repair", "prune"),
-    *("config", "demo", "snapshot", "schedule"),
+    *(
+        "audit",
+        "status",
+        "explain",
+        "show",
+        "users",
+        "log",
+        "as-of",
+        "new",
+        "relocate",
+        "recover",
+        "repair",
+        "prune",
+    ),
+    *("config", "demo", "snapshot", "schedule", "facts"),
     *("delete", "residue", "export"),
 }
 CODES = list(CATALOGUE)

@@ -62,6 +62,11 @@ KINDS = (
     "residue",
     "residue-clear",
     "export",
+    "as-of",
+    "as-of-diff",
+    "new",
+    "facts",
+    "facts-change",
 )
 SECRET = "SECRETCAROL likes \x1b[31m red \ud800"
 

@@ -1,0 +1,98 @@
+"""What `facts` says: values alone, a subject's state ready for a prompt, the history with its intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mem0audit.core.times import shown
+from mem0audit.core.validity import Fact, Remembering, Revoking
+from mem0audit.report.escape import escape
+from mem0audit.report.json import dump
+from mem0audit.report.screen import Screen, table
+
+
+def values_text(facts: Sequence[Fact], *, subject: bool, attribute: bool) -> str:
+    """What holds, a line each: the value; before it its attribute, and its subject, where they were not named."""
+    lines = []
+    for fact in facts:
+        names = ([] if subject else [fact.subject]) + ([] if attribute else [fact.attribute])
+        head = f"{escape(' '.join(names))}: " if names else ""
+        lines.append(f"{head}{escape(fact.value)}\n")
+    return "".join(lines)
+
+
+def history_text(facts: Sequence[Fact], now: float, screen: Screen) -> str:
+    """Every value under its subject and attribute, with when it holds and where it is known from."""
+    lines: list[str] = []
+    for name in dict.fromkeys((fact.subject, fact.attribute) for fact in facts):
+        rows = []
+        for fact in (f for f in facts if (f.subject, f.attribute) == name):
+            ends = "" if fact.valid_to is None else shown(fact.valid_to)
+            begins = "planned " if fact.valid_from > now else ""
+            rows.append([f"{begins}from {shown(fact.valid_from)}", f"to {ends}" if ends else ""])
+            rows[-1].append(escape(fact.value))
+            if fact.source is not None:
+                rows[-1].append(f"({escape(fact.source)})")
+        lines += ["", screen.bold(escape(" ".join(name))), *table(rows, indent=2)]
+    return "\n".join(lines[1:]) + "\n" if lines else ""
+
+
+def remembered_text(done: Remembering, superseded: bool) -> str:
+    """What a new value did."""
+    fact = done.fact
+    when = "holds since" if done.current else "is planned, and will hold from"
+    said = [f"{escape(fact.shown)}: {escape(fact.value)} {when} {shown(fact.valid_from)}."]
+    if done.closed is not None:
+        verb = "ends" if not done.current else "ended"
+        said.append(f"Until then {escape(done.closed.value)}, which {verb} there.")
+    if superseded and done.closed is not None:
+        said.append(
+            f"Memory {escape(done.closed.memory_id)} is marked superseded by {escape(fact.memory_id)}."
+        )
+    return "\n".join(said) + "\n"
+
+
+def revoked_text(done: Revoking) -> str:
+    """What a revocation did."""
+    said = [
+        f"{escape(done.fact.shown)}: {escape(done.fact.value)} ends at {shown(done.at)}. The history keeps it."
+    ]
+    if done.planned is not None:
+        said.append(f"Planned still: {escape(done.planned.value)} from {shown(done.planned.valid_from)}.")
+    return "\n".join(said) + "\n"
+
+
+# --- For machines --------------------------------------------------------------------------------------
+
+
+def facts_json(facts: Sequence[Fact], at: int | None) -> str:
+    """The values, and the second that they hold at (None: all there ever were)."""
+    return dump("facts", {"at": None if at is None else shown(at), "facts": [_json(fact) for fact in facts]})
+
+
+def change_json(fact: Fact, closed: Fact | None, planned: Fact | None, *, superseded: bool) -> str:
+    """What was put down or ended."""
+    return dump(
+        "facts-change",
+        {
+            "fact": _json(fact),
+            "closed": None if closed is None else _json(closed),
+            "planned": None if planned is None else _json(planned),
+            "memory_superseded": superseded,
+        },
+    )
+
+
+def _json(fact: Fact) -> dict[str, Any]:
+    return {
+        "subject": fact.subject,
+        "attribute": fact.attribute,
+        "value": fact.value,
+        "valid_from": shown(fact.valid_from),
+        "valid_to": None if fact.valid_to is None else shown(fact.valid_to),
+        "valid_from_s": fact.valid_from,
+        "valid_to_s": fact.valid_to,
+        "source": fact.source,
+        "memory_id": fact.memory_id,
+    }
