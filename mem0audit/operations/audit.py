@@ -116,7 +116,7 @@ class _Keeping:
         if book is None:
             return report
         with no_collector():
-            problem = ledgers.note_owners(book, reading, self.host.now)
+            problem = ledgers.note_seen(book, reading, self.host.now)
         ledgers.note_agent(book, report.agent, report.holders, self.host)
         if problem is not None:
             report = replace(report, not_checked=(*report.not_checked, problem))

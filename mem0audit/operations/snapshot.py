@@ -271,7 +271,7 @@ def _kept(book: Ledger, sealing: Sealing, taken: Taken, reading: Reading) -> Sea
         book.note_folder(os.path.realpath(Path(taken.path).parent), at)
     except CannotUse as error:
         return SealOutcome(False, f"the ledger {error.why}")
-    ledgers.note_owners(book, reading, at)
+    ledgers.note_seen(book, reading, at)
     return seal_reading(book, sealing, reading, at, settled=taken.manifest.settled)
 
 
