@@ -18,6 +18,7 @@ from mem0audit.cli import (
     exits,
     explain,
     help,
+    ledger,
     log,
     recover,
     relocate,
@@ -51,6 +52,7 @@ for module in (audit, status, explain, show, users, log, relocate, recover, repa
 for module in (restore, retention, backups, diff):
     module.register(snapshot.app)
 app.add_typer(snapshot.app, name="snapshot")
+app.add_typer(ledger.app, name="ledger")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(config.app, name="config")
 help.register(app)

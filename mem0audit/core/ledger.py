@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta, timezone
 from typing import Any, Final, NamedTuple
 
+from mem0audit.core.model import NotChecked
 from mem0audit.core.points import Owner, PointRecord
 from mem0audit.core.timeline import DELETE, MemoryLog
-from mem0audit.core.times import instant
+from mem0audit.core.times import instant, shown
 
 DAY_S: Final = 86_400
 REVIEW_S: Final = 90 * DAY_S
@@ -21,6 +22,10 @@ UNUSED_S: Final = 183 * DAY_S
 """So long without use, six months, a memory is called unused."""
 SKEW_S: Final = DAY_S
 """A logged time further ahead than this is a wrong clock's, and says nothing."""
+
+
+NO_LEDGER: Final = NotChecked("ledger", "no ledger yet", gap=False)
+"""Where nothing is known of an install beside itself."""
 
 
 class LedgerFact(NamedTuple):
@@ -113,6 +118,38 @@ def day_for_mem0(expires_at: float) -> str:
     """The `expiration_date` with which mem0 never hides a memory too early, and at most a day late."""
     last = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=expires_at, microseconds=-1)
     return last.date().isoformat()
+
+
+# --- For agents ----------------------------------------------------------------------------------
+
+
+def annotated(items: Iterable[Any], rows: Mapping[str, LedgerFact], now: float) -> list[Any]:
+    """Search results of mem0's without those that are expired or superseded, each with `confirmed`: a day in UTC as
+    "2026-05-02", or None where none is known.
+
+    What has no row yet, or another text than the row speaks of, counts as confirmed when mem0 last wrote it. What is
+    no result with an `id` is passed on as it is.
+    """
+    found: list[Any] = []
+    for item in items:
+        if not isinstance(item, Mapping) or "id" not in item:
+            found.append(item)
+            continue
+        row = rows.get(str(item["id"]))
+        if row is not None and not row.is_live(now):
+            continue
+        is_of_row = row is not None and item.get("hash") in (None, row.fact.hex())
+        at = row.confirmed_at if row is not None and is_of_row else _written(item)
+        found.append({**item, "confirmed": None if at is None else shown(at)[:10]})
+    return found
+
+
+def _written(item: Mapping[str, Any]) -> float | None:
+    for key in ("updated_at", "created_at"):
+        at = instant(item.get(key))
+        if at is not None:
+            return at
+    return None
 
 
 # --- Successions ---------------------------------------------------------------------------------

@@ -9,7 +9,8 @@ from typing import Final, Literal
 
 from mem0audit.core import versions
 from mem0audit.core.catalogue import CATALOGUE
-from mem0audit.core.model import Finding, Install, PointId
+from mem0audit.core.ledger import oldest_first, predecessors
+from mem0audit.core.model import Finding, Install, NotChecked, PointId
 from mem0audit.core.points import NO_TEXT, ODD_OWNER, STALE_HASH, PointRecord, shown_owner
 from mem0audit.core.reading import Entities, Memories, Reading
 from mem0audit.core.rules.content import Copy, same_text_and_owner
@@ -167,6 +168,7 @@ class _Making:
         self.links: Counter[str] = Counter()
         for entity in self.entities.read.rows.values() if self.entities is not None else ():
             self.links.update(set(entity.links))
+        self.successors = {} if isinstance(reading.kept, NotChecked) else reading.kept.successors
         self.steps: dict[PointId, Step] = {}
         self.left: list[Undecided] = []
 
@@ -177,6 +179,7 @@ class _Making:
         self._stale()
         for found in self._asked(*EXPLAINED):
             self._leave(found, _explained(found))
+        self._replaced()
         on_entities = self._entities()
         gone = {str(step.id) for step in self.steps.values() if step.kind == "delete"}
         unlink: dict[PointId, tuple[str, ...]] = {step.id: step.dead for step in on_entities}
@@ -187,7 +190,23 @@ class _Making:
                 unlink[entity_id] = dead
                 if set(entity.links) <= set(dead):
                     emptied.add(entity_id)
-        return Steps((*self.steps.values(), *on_entities), tuple(self.left), unlink, frozenset(emptied))
+        steps = {str(step.id): step for step in self.steps.values()}
+        ordered = [steps[i] for i in oldest_first(list(steps), self.successors)]
+        return Steps((*ordered, *on_entities), tuple(self.left), unlink, frozenset(emptied))
+
+    def _replaced(self) -> None:
+        """What the deleted replaced goes with it: without it, it would be live again."""
+        for step in [one for one in self.steps.values() if one.kind == "delete"]:
+            for old in sorted(predecessors([str(step.id)], self.successors)):
+                if self.home is None or old not in self.ids:
+                    continue
+                point = self.home.read.rows[self.ids[old]]
+                why = f"{step.id} replaced it, and goes"
+                there = self.steps.get(self.ids[old])
+                if there is None or there.kind != "delete":
+                    self.steps[self.ids[old]] = Step(
+                        step.code, "delete", self.ids[old], shown_owner(point.owner), why
+                    )
 
     def _asked(self, *codes: str) -> Iterable[Finding]:
         for found in self.findings:
@@ -271,14 +290,23 @@ class _Making:
                         self._but_one(home, members, timeline.memories if timeline is not None else {})
 
     def _but_one(self, home: Memories, members: list[Copy], logs: Mapping[str, object]) -> None:
-        """All but one are deleted: the one stays that has a history, then the most linked, then the oldest."""
+        """All but one are deleted: the one stays that replaced another memory, then the one that has a history, then
+        the most linked, then the oldest."""
 
-        def rank(one: Copy) -> tuple[bool, int, float, int]:
+        replacing = set(self.successors.values())
+
+        def rank(one: Copy) -> tuple[bool, bool, int, float, int]:
             memory_id, _, row = one
             created = instant(home.by_id[memory_id].created_at)
             last = getattr(logs.get(memory_id), "last", None)
             no_history = last not in (ADD, UPDATE)
-            return no_history, -self.links[memory_id], float("inf") if created is None else created, row
+            return (
+                memory_id not in replacing,
+                no_history,
+                -self.links[memory_id],
+                float("inf") if created is None else created,
+                row,
+            )
 
         kept, *others = sorted(members, key=rank)
         for memory_id, _, _ in others:

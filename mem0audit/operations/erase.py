@@ -36,6 +36,7 @@ from mem0audit.core.erase import (
 )
 from mem0audit.core.erasures import Erasure, make_erasure
 from mem0audit.core.errors import CouldNotRead, Failed, Mem0auditError, Refused, UsageProblem
+from mem0audit.core.ledger import oldest_first, predecessors
 from mem0audit.core.model import (
     CollectionInfo,
     HistoryRow,
@@ -127,6 +128,7 @@ def plan_erase(
             )
         intent = _intent(book) if book is not None else None
         owners = _owners(book) if book is not None else {}
+        successors = _successors(book) if book is not None else {}
     wanted = tuple(dict.fromkeys(_named_id(one) for one in memory_ids))
     if intent is not None:
         redact = redact or (intent.redact and scope is None and not wanted)
@@ -148,11 +150,13 @@ def plan_erase(
     ever = frozenset(i for i, owner in owners.items() if scope is not None and scope.covers(owner))
     if intent is not None:
         ever |= frozenset(intent.ever)
+    # what these replaced goes with them: it would be live again without them
+    older = predecessors({*ever, *map(str, wanted)}, successors)
+    ever |= older
     say("reading the memories", None, None)
     with no_collector():
-        memories = _Memories(
-            scope, frozenset(map(str, wanted)) | (frozenset(map(str, intent.ids)) if intent else frozenset())
-        )
+        named = frozenset(map(str, wanted)) | (frozenset(map(str, intent.ids)) if intent else frozenset())
+        memories = _Memories(scope, named | older)
         for info in store.layout().collections:
             if info.name == door.collection and info.has_folder:
                 _read(store, info, memories)
@@ -175,6 +179,12 @@ def plan_erase(
         warnings.append("No snapshot is taken: it would hold the half that the run that was cut off left.")
     elif snapshot is not None:
         plan_create(here, host, snapshot.folder)  # what would keep it from being taken is said now
+    with_them = older & {str(i) for i in memories.mine} - named - _in_scope(memories, scope)
+    if with_them:
+        warnings.append(
+            f"{_memories(len(with_them))} that these replaced {'goes' if len(with_them) == 1 else 'go'} with them "
+            f"(the ledger says so): {', '.join(sorted(with_them)[:3])}{' and more' if len(with_them) > 3 else ''}."
+        )
     missing = [str(one) for one in wanted if one not in memories.mine]
     if missing and intent is None:
         warnings.append(
@@ -195,7 +205,7 @@ def plan_erase(
     return ErasePlan(
         install=here,
         scope=scope,
-        ids=tuple(memories.mine),
+        ids=tuple(oldest_first(list(memories.mine), successors)),
         ever=ever,
         entities=entities,
         entities_deleted=gone,
@@ -315,6 +325,17 @@ def _owners(book: Ledger) -> Mapping[str, Any]:
         return book.owners()
     except CannotUse as error:
         raise Refused(f"the ledger {book.path} {error.why}") from None
+
+
+def _successors(book: Ledger) -> Mapping[str, str]:
+    try:
+        return book.successors()
+    except CannotUse as error:
+        raise Refused(f"the ledger {book.path} {error.why}") from None
+
+
+def _in_scope(memories: _Memories, scope: Scope | None) -> set[str]:
+    return {str(i) for i, owner in memories.mine.items() if scope is not None and scope.covers(owner)}
 
 
 def _same(
@@ -608,6 +629,7 @@ def apply_erase(
             say("writing the receipt", None, None)
             _write_receipt(Path(host.cwd, receipt), done)
         try:
+            book.forget_memories({*map(str, intent.ids), *intent.ever})
             book.end_erasure()
         except CannotUse as error:
             raise Failed(f"all is deleted, but the ledger {error.why}", _AGAIN) from None

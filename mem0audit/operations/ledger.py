@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mem0audit.core.errors import Mem0auditError
+from mem0audit.core.ledger import NO_LEDGER, Kept
 from mem0audit.core.model import Agent, Holder, Install, NotChecked
 from mem0audit.core.points import PointRecord
 from mem0audit.core.reading import Reading
@@ -217,6 +218,17 @@ def note_agent(ledger: Ledger, agent: Agent, holders: Sequence[Holder], host: Ho
     )
     with suppress(CannotUse):
         ledger.note_agent(seen)
+
+
+def kept(ledger: Ledger | NotChecked | None, now: float) -> Kept | NotChecked:
+    """What is known of the memories beside mem0, or why nothing is. `now` is in seconds since 1970."""
+    if ledger is None or isinstance(ledger, NotChecked):
+        return NO_LEDGER if ledger is None else NotChecked("ledger", "no ledger", gap=ledger.gap)
+    try:
+        found = ledger.kept(now)
+    except CannotUse as error:
+        return unusable(ledger.path, error)
+    return found if found.rows else NO_LEDGER
 
 
 def recovered(ledger: Ledger | NotChecked | None) -> dict[str, str]:

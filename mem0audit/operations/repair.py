@@ -10,6 +10,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b, md5
 from pathlib import Path
@@ -31,7 +32,6 @@ from mem0audit.core.model import (
 from mem0audit.core.points import text_digest
 from mem0audit.core.reading import Reading
 from mem0audit.core.repair import (
-    CHANGED_BY_REWRITE,
     EXPLAINED,
     OF_ITS_OWN,
     REPAIRED,
@@ -56,7 +56,8 @@ from mem0audit.operations.mem0door import Door, find_door, open_door, refuse_and
 from mem0audit.operations.seal import explain
 from mem0audit.operations.snapshot import create, plan_create
 from mem0audit.operations.targets import refuse_in_use
-from mem0audit.stores.embedded import EmbeddedStore, FoundPoint
+from mem0audit.operations.whole import Whole, kept_of
+from mem0audit.stores.embedded import EmbeddedStore
 from mem0audit.stores.history import read_history_file, read_rows
 from mem0audit.stores.ledger import CannotUse
 from mem0audit.stores.mem0api import Mem0Worker
@@ -211,7 +212,11 @@ def _findings(
 
 def _look(install: Install, host: Host, say: Progress) -> Reading:
     with ledgers.opened(install, host) as book:
-        reading = replace(look(install, host, say), recovered=ledgers.recovered(book))
+        reading = replace(
+            look(install, host, say),
+            recovered=ledgers.recovered(book),
+            kept=ledgers.kept(book, host.now),
+        )
     place = reading.vectors_place
     if place is None or not place.exists:
         raise CouldNotRead(f"{place.path if place else 'the vector store'} is not there", "mem0audit status")
@@ -305,6 +310,7 @@ def apply_repair(
         if problem is not None:
             raise Failed(f"something else changed meanwhile: {problem} ({back})", "mem0audit audit")
         remaining = _remaining(install, host, plan.todo, say)
+        _forget(install, host, plan.todo)
         say("sealing", None, None)
         outcome = explain(install, host, "repair", _in_short(plan.todo), progress=say)
         python = memory.versions.python
@@ -326,6 +332,15 @@ def apply_repair(
         warnings=tuple(warnings),
         seconds=time.monotonic() - started,
     )
+
+
+def _forget(install: Install, host: Host, todo: Steps) -> None:
+    """Drops the rows of what was deleted from the ledger, now that the points are gone. Where it cannot be written,
+    the next audit does it."""
+    with ledgers.opened(install, host) as book:
+        if book is not None and not isinstance(book, NotChecked):
+            with suppress(CannotUse):
+                book.forget_memories(map(str, todo.of("delete")))
 
 
 class _Doing:
@@ -362,7 +377,7 @@ class _Doing:
             self._rewrite(infos[self.door.collection], memory_id)
 
     def _unlink(self, info: CollectionInfo, entity_id: PointId, dead: tuple[str, ...]) -> None:
-        was = None if entity_id in self.todo.emptied else _Whole.of(self.store, info, entity_id)
+        was = None if entity_id in self.todo.emptied else Whole.of(self.store, info, entity_id)
         said = self.memory.unlink(entity_id, dead)
         if said.deleted != (was is None):
             raise Failed(f"entity {entity_id} links other memories than before")
@@ -370,20 +385,20 @@ class _Doing:
         self.links += 0 if said.deleted else said.links
         if was is not None:
             left = [one for one in _links(was.payload) if str(one) not in set(dead)]
-            now = _Whole.of(self.store, info, entity_id)
+            now = Whole.of(self.store, info, entity_id)
             kept = {**was.payload, "linked_memory_ids": left} == dict(now.payload)
             if not kept or not _same_direction(was.vectors, now.vectors):
                 raise Failed(f"entity {entity_id} is not as it was but for its links")
 
     def _rewrite(self, info: CollectionInfo, memory_id: PointId) -> None:
-        was = _Whole.of(self.store, info, memory_id)
+        was = Whole.of(self.store, info, memory_id)
         text = was.payload["data"]
         self.memory.rewrite(memory_id, text, was.vectors)
         self.expected[(str(memory_id), "UPDATE")] += 1
-        now = _Whole.of(self.store, info, memory_id)
+        now = Whole.of(self.store, info, memory_id)
         if now.payload.get("hash") != text_digest(text).hex() or now.vectors != was.vectors:
             raise Failed(f"memory {memory_id} was not written as it was")
-        if _without(was.payload) != _without(now.payload):
+        if kept_of(was.payload) != kept_of(now.payload):
             raise Failed(f"memory {memory_id} is not as it was but for its hash and its time")
         self.rewritten += 1
 
@@ -396,30 +411,9 @@ def _in_short(todo: Steps) -> str:
 # --- Proof -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Whole:
-    """A point as it lies on the disk."""
-
-    payload: Mapping[str, Any]
-    vectors: PointVectors
-
-    @classmethod
-    def of(cls, store: EmbeddedStore, info: CollectionInfo, point_id: PointId) -> _Whole:
-        """Raises Failed where there is none that reads."""
-        found: FoundPoint | None = next(iter(store.find(info, point_id)), None)
-        vectors = store.vectors(info, point_id)
-        if found is None or found.problem is not None or vectors is None:
-            raise Failed(f"{point_id} could not be read in {info.name}")
-        return cls(found.payload, vectors)
-
-
 def _links(payload: Mapping[str, Any]) -> Sequence[Any]:
     links = payload.get("linked_memory_ids")
     return links if isinstance(links, (list, tuple)) else ()
-
-
-def _without(payload: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in payload.items() if key not in CHANGED_BY_REWRITE}
 
 
 def _same_direction(one: PointVectors, other: PointVectors) -> bool:

@@ -19,12 +19,13 @@ _COLOURS = {
 }
 _OURS = re.compile(
     r"(?<![\w/.=-])mem0audit "
-    r"(?=(?:--help|audit|status|explain|show|users|log|snapshot|relocate|recover|repair|delete|residue|export|schedule|config|help"
+    r"(?=(?:--help|audit|status|explain|show|users|log|snapshot|relocate|recover|repair|delete|residue|export|ledger|review|schedule|config|help"
     r"|demo)\b)"
 )
 _ABOUT_INSTALL = re.compile(
     r"(\s*mem0audit )"
-    r"(audit|status|show|users|log|snapshot create|snapshot restore|relocate|recover|repair|delete|residue|export)"
+    r"(audit|status|show|users|log|snapshot create|snapshot restore|relocate|recover|repair|delete|residue|export"
+    r"|ledger status|ledger source|ledger expire|ledger supersede|review)"
     r"(?= |$)"
 )
 _NAMED = re.compile(r" --(history|qdrant-path|qdrant-url|config|snapshot)\b")

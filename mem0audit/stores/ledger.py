@@ -440,16 +440,31 @@ class Ledger:
 
     @staticmethod
     def _expiring(db: sqlite3.Connection, days: Mapping[str, Any]) -> int:
-        """Takes over the days of expiry that mem0 has; how many were other ones. Ours are to the second."""
+        """Takes over the days of expiry that were set or cleared in mem0 since they were seen last; how many.
+
+        What is ours stays where mem0 has the same day (ours is to the second), or has not changed its mind."""
+        row = db.execute("SELECT value FROM marks WHERE name = 'mem0 days'").fetchone()
+        before = json.loads(row[0]) if row is not None else {}
+        now = {i: str(day) for i, day in days.items() if hidden_from(day) is not None}
         changed = 0
-        for memory_id, day in days.items():
-            at = hidden_from(day)
-            if at is None:
+        for memory_id in before.keys() | now.keys():
+            was, day = before.get(memory_id), now.get(memory_id)
+            ours = db.execute("SELECT expires_at FROM memory WHERE id = ?", (_text(memory_id),)).fetchone()
+            if was == day or ours is None:
                 continue
-            (ours,) = db.execute("SELECT expires_at FROM memory WHERE id = ?", (_text(memory_id),)).fetchone()
-            if ours is None or day_for_mem0(ours) != day_for_mem0(at):
-                db.execute("UPDATE memory SET expires_at = ? WHERE id = ?", (at, _text(memory_id)))
-                changed += 1
+            ours_day = None if ours[0] is None else day_for_mem0(ours[0])
+            if day is not None and ours_day != day:
+                at = hidden_from(day)
+            elif day is None and ours_day == was:
+                at = None
+            else:
+                continue
+            db.execute("UPDATE memory SET expires_at = ? WHERE id = ?", (at, _text(memory_id)))
+            changed += 1
+        if now != before:
+            db.execute(
+                "INSERT OR REPLACE INTO marks VALUES ('mem0 days', ?)", (json.dumps(now).encode("ascii"),)
+            )
         return changed
 
     @staticmethod
@@ -581,6 +596,14 @@ class Ledger:
             db.execute(
                 "UPDATE memory SET superseded_by = ?, superseded_at = ? WHERE id = ?",
                 (_text(new), at, _text(old)),
+            )
+
+    def restore_memory(self, memory_id: str) -> None:
+        """Remembers that a superseded fact holds after all."""
+        with self._writing() as db:
+            db.execute(
+                "UPDATE memory SET superseded_by = NULL, superseded_at = NULL WHERE id = ?",
+                (_text(memory_id),),
             )
 
     def forget_memories(self, ids: Iterable[str]) -> None:

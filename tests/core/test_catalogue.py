@@ -89,16 +89,17 @@ S803 instruction-like info planned
 S804 deleted-text-kept info
 S805 telemetry-store info
 T701 expired-memory medium
-T702 superseded-memory low planned
-T703 unconfirmed-memory info planned
-T704 unused-memory info planned
-T705 broken-supersession high planned
-T706 wide-gap medium planned
+T702 superseded-memory low
+T703 unconfirmed-memory info
+T704 unused-memory info
+T705 broken-supersession high
+T706 wide-gap medium
 """
 
 SNAPSHOT_COMMANDS = {"create", "list", "show", "verify", "restore", "keep", "expire", "import", "diff"}
 COMMANDS = {
     *("audit", "status", "explain", "show", "users", "log", "relocate", "recover", "repair"),
+    *("ledger", "review"),
     *("config", "demo", "snapshot", "schedule"),
     *("delete", "residue", "export"),
 }

@@ -57,6 +57,7 @@ KINDS = (
     "put-back",
     "residue",
     "residue-clear",
+    *("ledger-status", "ledger-memory", "ledger-expire", "ledger-used"),
     "export",
 )
 SECRET = "SECRETCAROL likes \x1b[31m red \ud800"

@@ -120,10 +120,16 @@ def test_what_mem0_says_of_expiry_is_taken_over(tmp_path: Path) -> None:
         assert only(book, "b").expires_at is only(book, "c").expires_at is None
         noon = instant("2026-12-05T12:00:00Z")
         book.expire("a", noon)
+        book.expire("c", noon)
         note(book, {"a": point("x", expires="2026-12-05"), "c": point("z")}, rows=2)
-        assert only(book, "a").expires_at == noon  # the same day, to the second
-        note(book, {"a": point("x", expires="2027-01-01"), "c": point("z")}, rows=3)
+        assert only(book, "a").expires_at == only(book, "c").expires_at == noon
+        note(book, {"a": point("x", expires="2027-01-01"), "c": point("z", expires="2026-12-05")}, rows=3)
         assert only(book, "a").expires_at == instant("2027-01-02T00:00:00Z")
+        assert only(book, "c").expires_at == noon  # the same day, to the second
+        book.expire("a", noon)  # cut off before mem0 had it
+        note(book, {"a": point("x", expires="2027-01-01"), "c": point("z")}, rows=4)
+        assert only(book, "a").expires_at == noon
+        assert only(book, "c").expires_at is None  # cleared in mem0
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mem0audit.core.rules import changelog, content, divergence, entities, files, places, snapshots
+from mem0audit.core.rules import changelog, content, divergence, entities, files, places, snapshots, validity
 from mem0audit.core.rules.verdict import RuleFunction
 
 RULES: dict[str, RuleFunction] = {
@@ -12,6 +12,7 @@ RULES: dict[str, RuleFunction] = {
     **changelog.RULES,
     **entities.RULES,
     **content.RULES,
+    **validity.RULES,
     **snapshots.RULES,
 }
 """Code to function, in the order of the catalogue's groups."""
