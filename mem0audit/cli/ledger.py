@@ -123,7 +123,7 @@ def moment(at: str | None, in_: str | None, never: bool, now: float) -> float | 
 
 
 @app.command("expire")
-def _expire(
+def expire(
     memory_id: IdArgument,
     at: AtOption = None,
     in_: InOption = None,

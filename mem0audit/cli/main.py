@@ -26,6 +26,7 @@ from mem0audit.cli import (
     residue,
     restore,
     retention,
+    review,
     schedule,
     show,
     snapshot,
@@ -53,6 +54,7 @@ for module in (restore, retention, backups, diff):
     module.register(snapshot.app)
 app.add_typer(snapshot.app, name="snapshot")
 app.add_typer(ledger.app, name="ledger")
+app.add_typer(review.app, name="review")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(config.app, name="config")
 help.register(app)

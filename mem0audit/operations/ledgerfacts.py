@@ -205,7 +205,7 @@ def apply_expiry(plan: ExpiryPlan, host: Host, *, progress: Progress | None = No
     door = find_door(install, host)
     warnings = []
     with open_door(door, host) as memory:
-        store, info, point_id = _point(door, memory_id)
+        store, info, point_id = point_of(door, memory_id)
         was = Whole.of(store, info, point_id)
         if was.payload.get("expiration_date") == plan.day:
             return ()
@@ -222,7 +222,8 @@ def apply_expiry(plan: ExpiryPlan, host: Host, *, progress: Progress | None = No
     return tuple(warnings)
 
 
-def _point(door: Door, memory_id: str) -> tuple[EmbeddedStore, CollectionInfo, PointId]:
+def point_of(door: Door, memory_id: str) -> tuple[EmbeddedStore, CollectionInfo, PointId]:
+    """Where a memory lies on the disk. Raises CouldNotRead."""
     store = EmbeddedStore(door.vectors)
     info = next((c for c in store.layout().collections if c.name == door.collection and c.has_folder), None)
     if info is None:

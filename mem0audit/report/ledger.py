@@ -64,7 +64,7 @@ def known_text(known: Known, screen: Screen, now: float) -> str:
     rows = [
         ["owner", shown_owner(fact.owner)],
         ["source", fact.source or UNKNOWN],
-        ["said by", said_by(fact) or UNKNOWN],
+        ["provenance", ", ".join(said_by(fact)) or UNKNOWN],
         ["added", _day(fact.created_at)],
         ["confirmed", confirmed],
         ["holds until", "no end" if fact.expires_at is None else _until(fact.expires_at, now)],
@@ -87,10 +87,11 @@ def _until(at: float, now: float) -> str:
     return f"{shown(at)}{', which has passed' if at <= now else ''}"
 
 
-def said_by(fact: LedgerFact) -> str:
-    """Who said it, as mem0 kept it: "user ann, attributed to user"."""
+def said_by(fact: LedgerFact) -> tuple[str, ...]:
+    """Who said it, as mem0 kept it: "said by user ann", "attributed to user"; () where it did not."""
     who = " ".join(filter(None, (fact.role, fact.actor_id)))
-    return ", ".join(filter(None, (who, f"attributed to {fact.attributed_to}" if fact.attributed_to else "")))
+    said = f"said by {who}" if who else ""
+    return tuple(filter(None, (said, f"attributed to {fact.attributed_to}" if fact.attributed_to else "")))
 
 
 def superseded_text(older: Known, newer: Known | None, screen: Screen) -> str:

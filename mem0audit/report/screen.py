@@ -25,7 +25,8 @@ _OURS = re.compile(
 _ABOUT_INSTALL = re.compile(
     r"(\s*mem0audit )"
     r"(audit|status|show|users|log|snapshot create|snapshot restore|relocate|recover|repair|delete|residue|export"
-    r"|ledger status|ledger source|ledger expire|ledger supersede|review)"
+    r"|ledger status|ledger source|ledger expire|ledger supersede"
+    r"|review confirm|review replace|review expire|review delete|review)"
     r"(?= |$)"
 )
 _NAMED = re.compile(r" --(history|qdrant-path|qdrant-url|config|snapshot)\b")

@@ -528,6 +528,17 @@ class Ledger:
             unused=unused,
         )
 
+    def due(self, now: float, before: float) -> dict[str, bool]:
+        """The live memories last confirmed before a moment, and whether their source is known: those of an unknown one
+        first, then the oldest confirmation. Both moments are in seconds since 1970."""
+        rows = self._all(
+            "SELECT id, source IS NOT NULL FROM memory WHERE superseded_at IS NULL AND (expires_at IS NULL OR"
+            " expires_at > ?) AND coalesce(confirmed_at, 0) < ?"
+            " ORDER BY source IS NOT NULL, coalesce(confirmed_at, 0), id",
+            (now, before),
+        )
+        return {_untext(i): bool(is_known) for i, is_known in rows}
+
     def unused(self, now: float) -> tuple[str, ...]:
         """The live memories that were not used for six months; none before use was recorded for so long."""
         since = self.used_since()
@@ -597,6 +608,39 @@ class Ledger:
                 "UPDATE memory SET superseded_by = ?, superseded_at = ? WHERE id = ?",
                 (_text(new), at, _text(old)),
             )
+
+    def replace_fact(self, memory_id: str, text: bytes, at: float, source: str) -> None:
+        """Remembers that a memory has another text, given as its MD5, from this source and confirmed then."""
+        with self._writing() as db:
+            db.execute(
+                "UPDATE memory SET fact = ?, confirmed_at = ?, source = ? WHERE id = ?",
+                (text, at, _text(source), _text(memory_id)),
+            )
+
+    def take_back(self, memory_id: str, fact: LedgerFact) -> None:
+        """What a person decided of a memory is as it was."""
+        with self._writing() as db:
+            db.execute(
+                "UPDATE memory SET source = ?, confirmed_at = ?, expires_at = ?, superseded_by = ?, superseded_at = ?"
+                " WHERE id = ?",
+                (
+                    *(_optional(fact.source), fact.confirmed_at, fact.expires_at),
+                    *(_optional(fact.superseded_by), fact.superseded_at, _text(memory_id)),
+                ),
+            )
+
+    def note_to_delete(self, ids: Sequence[str]) -> None:
+        """Remembers which memories a person decided to delete, until they are."""
+        with self._writing() as db:
+            value = json.dumps(list(ids)).encode("ascii")
+            db.execute("INSERT OR REPLACE INTO marks VALUES ('to delete', ?)", (value,))
+
+    def to_delete(self) -> tuple[str, ...]:
+        """Which memories a person decided to delete, and which are still there."""
+        rows = self._all("SELECT value FROM marks WHERE name = 'to delete'")
+        ids = [str(one) for one in json.loads(rows[0][0])] if rows else []
+        there = self.memories(ids)
+        return tuple(one for one in ids if one in there)
 
     def restore_memory(self, memory_id: str) -> None:
         """Remembers that a superseded fact holds after all."""

@@ -58,6 +58,7 @@ KINDS = (
     "residue",
     "residue-clear",
     *("ledger-status", "ledger-memory", "ledger-expire", "ledger-used"),
+    "review",
     "export",
 )
 SECRET = "SECRETCAROL likes \x1b[31m red \ud800"
