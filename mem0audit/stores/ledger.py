@@ -764,6 +764,19 @@ class Ledger:
             db.execute(
                 "INSERT OR REPLACE INTO recovered VALUES (?, ?, ?)", (_text(old_id), _text(new_id), now)
             )
+            # what is known of it goes along: something superseded is not live again under another id
+            db.execute(
+                "INSERT INTO memory SELECT ?, subject, fact, source, role, actor_id, attributed_to, created_at,"
+                " confirmed_at, expires_at, last_used_at, superseded_by, superseded_at FROM memory WHERE id = ?"
+                " ON CONFLICT DO NOTHING",
+                (_text(new_id), _text(old_id)),
+            )
+            db.execute(
+                "UPDATE memory SET superseded_by = ?1 WHERE superseded_by = ?2 AND id <> ?1 AND ?1 IN (SELECT id FROM"
+                " memory)",
+                (_text(new_id), _text(old_id)),
+            )
+            db.execute("DELETE FROM memory WHERE id = ? AND id <> ?", (_text(old_id), _text(new_id)))
 
     def recovered(self) -> dict[str, str]:
         """The new id of every lost memory that was added again, by its old one."""

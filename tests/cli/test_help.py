@@ -9,6 +9,11 @@ import pytest
 from mem0audit.report.howto import PAGES
 from tests.cli.program import run
 
+HEADINGS = {
+    "relocate": ("A systemd service", "Docker", "Compose", "Lambda"),
+    "lifetimes": ("What decays", "What drifts", "What was said anew", "Can a wrong fact be detected?"),
+}
+
 
 @pytest.mark.parametrize("width", ["60", "100"])
 @pytest.mark.parametrize("page", sorted(PAGES))
@@ -17,7 +22,8 @@ def test_a_page_fits_the_screen(page: str, width: str, tmp_path: Path) -> None:
     assert done.code == 0 and done.err == ""
     prose = [line for line in done.out.splitlines()[1:] if not line.startswith("    ")]
     assert max(map(len, prose)) <= int(width)
-    assert "Docker" in prose and "\\" not in "".join(prose)
+    assert "\\" not in "".join(prose)
+    assert set(HEADINGS[page]) <= set(prose)
 
 
 def test_the_list_and_what_is_no_page(tmp_path: Path) -> None:

@@ -222,6 +222,22 @@ def test_a_clean_up_with_foreign_keys_off_brings_nothing_back(tmp_path: Path) ->
         assert db.execute("PRAGMA foreign_keys").fetchone() == (1,)
 
 
+def test_what_is_added_back_under_another_id_keeps_what_is_known_of_it(tmp_path: Path) -> None:
+    points = {i: point(i) for i in ("old", "new")}
+    with ledger(tmp_path) as book:
+        note(book, points)
+        book.supersede("old", "new", NOW)
+        book.note_source("new", "a file")
+        for lost, again in (("old", "old2"), ("new", "new2"), ("never seen", "other")):
+            book.note_recovered(lost, again, NOW)
+            assert live(only_file(tmp_path)) <= {"new", "new2"}
+        assert {i: f.superseded_by for i, f in book.memories().items()} == {"old2": "new2", "new2": None}
+        assert only(book, "new2").source == "a file"
+        note(book, {"old2": points["old"], "new2": points["new"]}, rows=2)
+        assert only(book, "new2").source == "a file"
+        assert live(only_file(tmp_path)) == {"new2"}
+
+
 def test_use_is_recorded_and_what_was_never_used_shows_after_six_months(tmp_path: Path) -> None:
     with ledger(tmp_path) as book:
         note(book, {i: point(i) for i in "abc"})
