@@ -290,17 +290,20 @@ class _Making:
                         self._but_one(home, members, timeline.memories if timeline is not None else {})
 
     def _but_one(self, home: Memories, members: list[Copy], logs: Mapping[str, object]) -> None:
-        """All but one are deleted: the one stays that replaced another memory, then the one that has a history, then
-        the most linked, then the oldest."""
+        """All but one are deleted: the one stays that is not superseded, then the one that replaced another memory,
+        then the one that has a history, then the most linked, then the oldest."""
 
+        kept_of = self.reading.kept
+        outdated = () if isinstance(kept_of, NotChecked) else kept_of.superseded
         replacing = set(self.successors.values())
 
-        def rank(one: Copy) -> tuple[bool, bool, int, float, int]:
+        def rank(one: Copy) -> tuple[bool, bool, bool, int, float, int]:
             memory_id, _, row = one
             created = instant(home.by_id[memory_id].created_at)
             last = getattr(logs.get(memory_id), "last", None)
             no_history = last not in (ADD, UPDATE)
             return (
+                memory_id in outdated,
                 memory_id not in replacing,
                 no_history,
                 -self.links[memory_id],

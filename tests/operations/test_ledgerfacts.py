@@ -350,6 +350,15 @@ def test_a_repair_that_deletes_takes_what_was_replaced(store: Store, tmp_path: P
         assert set(book.memories()) == store.stored()
 
 
+def test_of_copies_the_one_that_holds_stays(store: Store) -> None:
+    with MemoryBuilder(store.folder) as running:
+        again = running.add(TEXTS["new"], user_id="alice", metadata={"own": "new"})
+    store.audit()
+    store.supersede("new", "newest")
+    plan = plan_repair(store.install, store.host, Wanted(codes=frozenset({"C601"})), folder="/nowhere")
+    assert [(step.id, step.keeps) for step in plan.todo.steps] == [(store.ids["new"], again)]
+
+
 def test_many_outdated_ones_are_a_wide_gap(store: Store) -> None:
     with MemoryBuilder(store.folder) as running:
         more = [running.add(f"SECRET {n}", user_id="alice") for n in range(12)]

@@ -69,6 +69,18 @@ def test_t702_and_t705_are_of_pointers_that_hold_and_that_do_not(reading: Readin
     assert [f.memory_id for f in hanging] == [gone]
 
 
+def test_t705_follows_what_was_replaced_again(reading: Reading) -> None:
+    old, new, *_ = ids_of(reading)
+    gone = deleted(reading)
+    chain: dict[str, Any] = {old: (gone, 1.0), gone: (new, 2.0)}
+    assert not found(reading, "T705", superseded=chain)
+    assert [f.memory_id for f in found(reading, "T702", superseded=chain)] == [old]
+    (one,) = found(reading, "T705", superseded={old: (gone, 1.0), gone: (None, 2.0)})
+    assert (one.memory_id, one.evidence["why"]) == (old, "what replaced it was deleted in mem0")
+    around: dict[str, Any] = {"nowhere": (gone, 1.0), gone: ("nowhere", 2.0), old: (gone, 1.0)}
+    assert [f.memory_id for f in found(reading, "T705", superseded=around)] == [old]
+
+
 def test_t703_and_t704_count(reading: Reading) -> None:
     (one,) = found(reading, "T703", unconfirmed=7, no_source=5, oldest=86_400.0)
     assert list(one.evidence.values()) == [7, 5, "1970-01-02 00:00:00Z"]

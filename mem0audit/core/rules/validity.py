@@ -41,10 +41,25 @@ def _homes(r: Reading, ids: Iterable[str]) -> Mapping[str, Memories]:
     return {i: home for i in ids for home in r.memories if i in home.by_id}
 
 
-def why_broken(
-    r: Reading, kept: Kept, old: str, new: str | None, stored: Mapping[str, Memories]
-) -> str | None:
-    """What is wrong with the pointer from a superseded memory to what replaced it; None where nothing is."""
+def why_broken(r: Reading, kept: Kept, old: str, stored: Mapping[str, Memories]) -> str | None:
+    """What is wrong with the pointer from a superseded memory to what replaced it; None where nothing is.
+
+    Where that is gone too, and was replaced itself, what replaced that counts.
+    """
+    why = None
+    seen: set[str] = set()
+    while old in kept.superseded and old not in seen:
+        seen.add(old)
+        new = kept.superseded[old][0]
+        found = _gone(r, kept, old, new, stored)
+        if found is None or new is None:
+            return found and (why or found)
+        why = why or found
+        old = new
+    return why
+
+
+def _gone(r: Reading, kept: Kept, old: str, new: str | None, stored: Mapping[str, Memories]) -> str | None:
     if new is None:
         return "what replaced it is not known any more: the pointer was emptied"
     if old in kept.dangling:
@@ -60,7 +75,7 @@ def superseded_memory(r: Reading, kept: Kept) -> Iterable[Verdict]:
     """T702: replaced by a newer memory, and still stored beside it."""
     stored = _homes(r, {*kept.superseded, *kept.successors.values()})
     for old, (new, at) in kept.superseded.items():
-        if old in stored and why_broken(r, kept, old, new, stored) is None:
+        if old in stored and why_broken(r, kept, old, stored) is None:
             point = stored[old].by_id[old]
             yield finding(
                 "T702",
@@ -112,7 +127,7 @@ def broken_supersession(r: Reading, kept: Kept) -> Iterable[Verdict]:
     """T705: what replaced it is gone, and the outdated fact is still there; it is not shown live again by itself."""
     stored = _homes(r, {*kept.superseded, *kept.successors.values()})
     for old, (new, at) in kept.superseded.items():
-        why = why_broken(r, kept, old, new, stored)
+        why = why_broken(r, kept, old, stored)
         home = stored.get(old)
         if why is None or (home is None and old not in kept.dangling):
             continue
