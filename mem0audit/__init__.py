@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mem0audit.core.model import Install, Report
 
 __version__ = "0.1.0"
-__all__ = ["audit", "erase", "live", "locate"]
+__all__ = ["audit", "erase", "live", "locate", "prune"]
 
 
 def locate(
@@ -161,3 +161,38 @@ def live(
     from mem0audit.operations.live import live as run
 
     return run(results, memory, history=history, qdrant_path=qdrant_path, config=config)
+
+
+def prune(memory: Any, *, older_than: str | None = None, to: str | None = None) -> Any:
+    """Remove expired memories inside the running agent, as the command `mem0audit prune` does with the agent stopped:
+    a snapshot of both stores first, then through the agent's own `Memory`, by id, with what its entities link of them.
+
+    `memory` is the agent's open `Memory`, whose other threads go on meanwhile; nothing of it is swapped, and no model
+    is asked. For an `AsyncMemory`, await the result. `older_than` is how long ago a memory must have expired ("30d",
+    "8w"); `to` the folder for snapshots, `snapshot_dir` of mem0audit.toml where it is None. The result
+    (`core.prune.Pruned`) has what was planned and what was done; a memory whose date was moved meanwhile stays. Raises
+    `core.errors.UsageProblem` where no folder is named or `memory` is none, `Refused` where it may not, `CouldNotRead`
+    where a store does not read whole, `Failed` where it was cut off: the same call goes on.
+    """
+    from mem0audit.core.errors import UsageProblem
+    from mem0audit.core.retention import length
+    from mem0audit.install.config import load_settings
+    from mem0audit.install.host import this_host
+    from mem0audit.operations.prune import prune_inside
+    from mem0audit.stores.mem0live import is_async
+
+    try:
+        seconds = 0.0 if older_than is None else length(older_than)
+    except ValueError:
+        raise UsageProblem("older_than: no length of time", 'a number and h, d or w, as in "30d"') from None
+
+    def run() -> Any:
+        host = this_host()
+        folder = to or load_settings(host).snapshot_dir
+        return prune_inside(memory, host, older_than_s=seconds, folder=folder)
+
+    if is_async(memory):
+        import asyncio
+
+        return asyncio.to_thread(run)
+    return run()

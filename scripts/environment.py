@@ -200,7 +200,7 @@ def test(arguments: list[str]) -> int:
     if arguments:
         return step("pytest", *arguments)
     # each of two takes half of the files, and takes over from the other at the end
-    checks: list[tuple[str, ...]] = [("pytest", "-n", "2", "--dist", "worksteal")]
+    checks: list[tuple[str, ...]] = [("pytest", "-n", "2", "--dist", "worksteal", "-m", "not thorough")]
     if LINTS:
         checks[:0] = [
             ("ruff", "check", "."),

@@ -140,6 +140,7 @@ def test_no_suitable_python_is_one_line(script: str, tmp_path: Path) -> None:
     assert "PYTHON=/no/such/python" in named.stderr
 
 
+@pytest.mark.thorough
 def test_an_environment_is_made_once_and_whole(
     environment: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

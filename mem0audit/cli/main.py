@@ -20,6 +20,7 @@ from mem0audit.cli import (
     help,
     ledger,
     log,
+    prune,
     recover,
     relocate,
     repair,
@@ -48,7 +49,21 @@ app = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for module in (audit, status, explain, show, users, log, relocate, recover, repair, delete, residue, demo):
+for module in (
+    audit,
+    status,
+    explain,
+    show,
+    users,
+    log,
+    relocate,
+    recover,
+    repair,
+    prune,
+    delete,
+    residue,
+    demo,
+):
     module.register(app)
 for module in (restore, retention, backups, diff):
     module.register(snapshot.app)

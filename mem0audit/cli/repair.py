@@ -87,7 +87,7 @@ def _repair(
     flags = ("--to", to) if to is not None else ()
     as_json = format_ is Format.JSON
     with progress() as tell:
-        plan = plan_repair(install, host, wanted, folder=_folder(to, host), progress=tell)
+        plan = plan_repair(install, host, wanted, folder=snapshot_folder(to, host), progress=tell)
     if dry_run or not wanted:
         write(
             report.repair_plan_json(plan)
@@ -101,11 +101,11 @@ def _repair(
         if not yes:
             for line in report.repair_plan_text(plan, look).splitlines():
                 say(line)
-            _ask()
+            ask()
     with progress() as tell:
         done = apply_repair(plan, host, progress=tell)
     write(report.repaired_json(done) if as_json else report.repaired_text(done, look))
-    return exits.FINDINGS if done.remaining or plan.todo.left else exits.OK
+    return exits.FINDINGS if done.changed.remaining or plan.todo.left else exits.OK
 
 
 def _wanted(words: list[str]) -> Wanted:
@@ -131,7 +131,7 @@ def _wanted(words: list[str]) -> Wanted:
     return Wanted(frozenset(codes), frozenset(ids))
 
 
-def _folder(to: str | None, host: Host) -> str | None:
+def snapshot_folder(to: str | None, host: Host) -> str | None:
     """The folder for the snapshot; None where none is named."""
     if to is None:
         from mem0audit.install.config import load_settings
@@ -144,7 +144,7 @@ def _folder(to: str | None, host: Host) -> str | None:
     return os.path.normpath(os.path.join(host.cwd, to))  # noqa: PTH118
 
 
-def _ask() -> None:
+def ask() -> None:
     """Asks on a terminal. Raises Refused where there is none, or at any answer but yes."""
     if not is_terminal(sys.stdin):
         raise Refused("not confirmed: nothing was changed", "add --yes, or run it on a terminal, which asks")

@@ -1,4 +1,4 @@
-"""`mem0audit schedule`: snapshots every night, by systemd or cron."""
+"""`mem0audit schedule`: snapshots and pruning every night, by systemd or cron."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from mem0audit.cli.options import (
     QdrantPathOption,
 )
 from mem0audit.cli.output import check_output, say, screen, write
+from mem0audit.cli.prune import OlderThanOption, length_of
 from mem0audit.cli.retention import (
     DailyOption,
     LastOption,
@@ -38,9 +39,21 @@ from mem0audit.core.errors import Refused, UsageProblem
 if TYPE_CHECKING:
     from mem0audit.core.model import Install
     from mem0audit.install.host import Host
+    from mem0audit.operations.schedule import SchedulePlan
+
+AtOption = Annotated[str, typer.Option("--at", metavar="HH:MM", help="Local time.")]
+UserOption = Annotated[bool, typer.Option("--user", help="Units of your own, without root.")]
+RunAsOption = Annotated[
+    str | None,
+    typer.Option("--run-as", metavar="USER", help="As whom.  [default: the owner of the stores]"),
+]
+CronOption = Annotated[bool, typer.Option("--cron", help="A crontab line, not units.")]
+InstallOption = Annotated[bool, typer.Option("--install", help="Write the unit files.")]
+EnableOption = Annotated[bool, typer.Option("--enable", help="With --install: start the timer too.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Replace unit files that differ.")]
 
 app = typer.Typer(
-    help="Snapshots every night, by systemd or cron: snapshot, status.",
+    help="Every night, by systemd or cron: snapshot, prune; and their status.",
     rich_markup_mode=None,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -60,16 +73,13 @@ def _snapshot(
     weekly: WeeklyOption = None,
     monthly: MonthlyOption = None,
     within: WithinOption = None,
-    at: Annotated[str, typer.Option("--at", metavar="HH:MM", help="Local time.")] = "02:30",
-    user: Annotated[bool, typer.Option("--user", help="Units of your own, without root.")] = False,
-    run_as: Annotated[
-        str | None,
-        typer.Option("--run-as", metavar="USER", help="As whom.  [default: the owner of the stores]"),
-    ] = None,
-    cron: Annotated[bool, typer.Option("--cron", help="A crontab line, not units.")] = False,
-    install_: Annotated[bool, typer.Option("--install", help="Write the unit files.")] = False,
-    enable_: Annotated[bool, typer.Option("--enable", help="With --install: start the timer too.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Replace unit files that differ.")] = False,
+    at: AtOption = "02:30",
+    user: UserOption = False,
+    run_as: RunAsOption = None,
+    cron: CronOption = False,
+    install_: InstallOption = False,
+    enable_: EnableOption = False,
+    yes: YesOption = False,
     format_: FormatOption = Format.TEXT,
     output: OutputOption = None,
 ) -> int:
@@ -80,18 +90,14 @@ def _snapshot(
     --install writes the files, and enables nothing unless --enable. Without a policy: 14 days, 8 weeks, 12 months.
     Exit: 0, 2 usage, 3 a store is not there, 4 refused, 5 failed.
     """
-    if cron and install_:
-        raise UsageProblem("--cron and --install: a crontab line is put in place with crontab -e")
-    if enable_ and not install_:
-        raise UsageProblem("--enable: only with --install")
+    _check_flags(cron=cron, install=install_, enable=enable_)
     named = Named(history, qdrant_path, None, collection, config, agent_python)
     check_output(output)
     install, host = named.find()
     folder = _folder(to, host)
     check_output(output, install)
     from mem0audit.core.schedule import DEFAULT_POLICY
-    from mem0audit.operations.schedule import enable, install_units, plan_schedule
-    from mem0audit.report.schedule import installed_text, plan_json, plan_text
+    from mem0audit.operations.schedule import plan_schedule
 
     policy = policy_of(last, daily, weekly, monthly, within)
     plan = plan_schedule(
@@ -106,16 +112,102 @@ def _snapshot(
         run_as,
         cron=cron,
     )
+    return _set_up(plan, host, format_, output, install=install_, enable=enable_, yes=yes)
+
+
+@app.command("prune")
+def _prune(
+    older_than: OlderThanOption = None,
+    stop_unit: Annotated[
+        str | None,
+        typer.Option(
+            "--stop-unit", metavar="NAME", help="Stop the agent's service for it, and start it again."
+        ),
+    ] = None,
+    to: ToOption = None,
+    history: HistoryOption = None,
+    qdrant_path: QdrantPathOption = None,
+    collection: CollectionOption = None,
+    config: ConfigOption = None,
+    agent_python: AgentPythonOption = None,
+    at: AtOption = "03:30",
+    user: UserOption = False,
+    run_as: RunAsOption = None,
+    cron: CronOption = False,
+    install_: InstallOption = False,
+    enable_: EnableOption = False,
+    yes: YesOption = False,
+    format_: FormatOption = Format.TEXT,
+    output: OutputOption = None,
+) -> int:
+    """Expired memories removed every night, after a snapshot.
+
+    With --stop-unit the agent's service is stopped for it, on nights when something is to go and where it runs, and
+    always started again, whatever becomes of the job. Without, and while the agent runs, the job lists what is to go,
+    changes nothing and fails with 4; `schedule status` says so. Prints a systemd service and timer with the commands
+    that set them up, and changes nothing; --install writes the files, and enables nothing unless --enable.
+    Exit: 0, 2 usage, 3 a store is not there, 4 refused, 5 failed.
+    """
+    _check_flags(cron=cron, install=install_, enable=enable_)
+    length_of(older_than)
+    named = Named(history, qdrant_path, None, collection, config, agent_python)
+    check_output(output)
+    install, host = named.find()
+    folder = _folder(to, host)
+    check_output(output, install)
+    from mem0audit.operations.schedule import plan_pruning
+
+    if install.vectors is None:
+        raise Refused("the vector store is no embedded Qdrant folder: this version prunes those only")
+    plan = plan_pruning(
+        install,
+        host,
+        _program(),
+        _install_words(named, install, host),
+        folder,
+        at,
+        "user" if user else "system",
+        run_as,
+        older_than=older_than,
+        stop_unit=stop_unit,
+        cron=cron,
+    )
+    return _set_up(plan, host, format_, output, install=install_, enable=enable_, yes=yes)
+
+
+def _check_flags(*, cron: bool, install: bool, enable: bool) -> None:
+    """Raises UsageProblem for flags that mean nothing together."""
+    if cron and install:
+        raise UsageProblem("--cron and --install: a crontab line is put in place with crontab -e")
+    if enable and not install:
+        raise UsageProblem("--enable: only with --install")
+
+
+def _set_up(
+    plan: SchedulePlan,
+    host: Host,
+    format_: Format,
+    output: str | None,
+    *,
+    install: bool,
+    enable: bool,
+    yes: bool,
+) -> int:
+    """Does with a plan what was asked for, and says it."""
+    from mem0audit.operations.schedule import enable as start
+    from mem0audit.operations.schedule import install_units
+    from mem0audit.report.schedule import installed_text, plan_json, plan_text
+
     for note in plan.notes:
         say(f"mem0audit: {note}")
-    done = install_units(plan, host, overwrite=yes) if install_ else ()
-    if enable_:
-        enable(plan.scope, host)
+    done = install_units(plan, host, overwrite=yes) if install else ()
+    if enable:
+        start(plan, host)
     view = screen(to_file=output is not None)
     if format_ is Format.JSON:
-        write(plan_json(plan, view, done, enabled=enable_), output)
-    elif install_:
-        write(installed_text(plan, done, enabled=enable_), output)
+        write(plan_json(plan, view, done, enabled=enable), output)
+    elif install:
+        write(installed_text(plan, done, enabled=enable), output)
     else:
         write(plan_text(plan, view), output)
     return exits.OK

@@ -11,7 +11,9 @@ from collections.abc import Iterable, Mapping
 from hashlib import md5
 from typing import Any, NamedTuple
 
-from mem0audit.core.model import PointId, VectorFacts
+from mem0audit.core.model import KeepPoint, PointId, VectorFacts
+from mem0audit.core.orders import may_be_order, order_in
+from mem0audit.core.signs import FindSecrets, Secret, may_hold_secret, texts_in
 
 OWNER_KEYS = ("user_id", "agent_id", "run_id")
 CAMEL_KEYS = frozenset({"userId", "agentId", "runId", "createdAt", "updatedAt", "expirationDate"})
@@ -42,9 +44,21 @@ NOT_SAID = (None, None, None)
 """Of a memory that says nothing of where it came from."""
 
 
+class Signs(NamedTuple):
+    """What the wording and the origin of a point say against it.
+
+    `said_by` is its role where that is not the user's, `order` how its text reads as an order to the agent (see
+    `signs.order_in`), `secrets` the credentials in it, masked.
+    """
+
+    said_by: str | None
+    order: str | None
+    secrets: tuple[Secret, ...]
+
+
 class PointRecord(NamedTuple):
-    """A point of a memories' collection. `text` is the MD5 of `data`, None where there is none; `said` its role,
-    actor_id and attributed_to."""
+    """A point of a memories' collection. `text` is the MD5 of `data`, None where there is none; `signs` are None
+    where there are none, or nobody looked for them; `said` its role, actor_id and attributed_to."""
 
     rowid: int
     text: bytes | None
@@ -54,16 +68,18 @@ class PointRecord(NamedTuple):
     owner: Owner
     expires: Any
     vector: VectorFacts
+    signs: Signs | None = None
     said: tuple[Any, Any, Any] = NOT_SAID
 
 
 class EntityRecord(NamedTuple):
-    """A point of an entities' collection: what it links and whose it is."""
+    """A point of an entities' collection: what it links and whose it is, and the credentials in its text."""
 
     rowid: int
     owner: Owner
     links: tuple[str, ...]
     vector: VectorFacts
+    secrets: tuple[Secret, ...] = ()
 
 
 def text_digest(text: str) -> bytes:
@@ -83,12 +99,61 @@ def owners_of(records: Iterable[PointRecord]) -> tuple[Owner, ...]:
     return tuple(dict.fromkeys([r.owner for r in records if not r.flags & ODD_OWNER]))
 
 
-class MemoryKeeper:
-    """Makes a `PointRecord` of each point. Equal owners are one object, shared between records."""
+_WITHOUT_SECRETS = frozenset(
+    (
+        "data",
+        "hash",
+        "created_at",
+        "updated_at",
+        "text_lemmatized",
+        "role",
+        "attributed_to",
+        "memory_type",
+        *OWNER_KEYS,
+    )
+)
+"""Keys that mem0 writes itself: no credential of somebody's, or (`text_lemmatized`) the text once more."""
 
-    def __init__(self) -> None:
+
+def signs_of(payload: Mapping[str, Any], find: FindSecrets) -> Signs | None:
+    """What a memory's wording and origin say against it: see `Signs`. The text is `data`; credentials are looked for
+    in the caller's own metadata as well.
+
+    mem0 writes `role` for infer=False (0.1.100 and later), `attributed_to` where the model gives it (2.0.0 and
+    later); where there is neither, nothing is said of the origin.
+    """
+    data = payload.get("data")
+    order = None
+    secrets: tuple[Secret, ...] = ()
+    if type(data) is str:
+        if may_be_order(data):
+            order = order_in(data)
+        if may_hold_secret(data):
+            secrets = find(data)
+    if not _WITHOUT_SECRETS.issuperset(payload):
+        for key, value in payload.items():
+            if key not in _WITHOUT_SECRETS:
+                for text in texts_in(value):
+                    if may_hold_secret(text):
+                        secrets += find(text)
+    said_by = payload.get("role") or payload.get("attributed_to")
+    if said_by == "user" or not isinstance(said_by, str):
+        said_by = None
+    if order is None and not secrets and said_by is None:
+        return None
+    return Signs(None if said_by is None else clipped(said_by, 50), order, tuple(dict.fromkeys(secrets)))
+
+
+class MemoryKeeper:
+    """Makes a `PointRecord` of each point. Equal owners are one object, shared between records.
+
+    `find` looks for credentials; with it each text is judged by its wording too (`PointRecord.signs`).
+    """
+
+    def __init__(self, find: FindSecrets | None = None) -> None:
         self._owners: dict[Owner, Owner] = {}
         self._said: dict[tuple[Any, Any, Any], tuple[Any, Any, Any]] = {NOT_SAID: NOT_SAID}
+        self._find = find
 
     def __call__(
         self, rowid: int, point_id: PointId, payload: Mapping[str, Any], vector: VectorFacts
@@ -130,8 +195,10 @@ class MemoryKeeper:
             said = self._said[said]
         except (KeyError, TypeError):
             said = self._as_said(said)
+        signs = None if self._find is None else signs_of(payload, self._find)
+        expires = get("expiration_date")
         return _new_record(
-            PointRecord, (rowid, text, flags, created, updated, owner, get("expiration_date"), vector, said)
+            PointRecord, (rowid, text, flags, created, updated, owner, expires, vector, signs, said)
         )
 
     def _as_said(self, given: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
@@ -142,6 +209,19 @@ class MemoryKeeper:
 
 
 _new_record = tuple.__new__  # what the class itself calls, without the call of its own
+
+
+def entity_keeper(find: FindSecrets) -> KeepPoint[EntityRecord]:
+    """`keep_entity` that looks for credentials too."""
+
+    def keep(rowid: int, point_id: PointId, payload: Mapping[str, Any], vector: VectorFacts) -> EntityRecord:
+        record = keep_entity(rowid, point_id, payload, vector)
+        data = payload.get("data")
+        if type(data) is str and may_hold_secret(data) and (found := find(data)):
+            return record._replace(secrets=found)
+        return record
+
+    return keep
 
 
 def keep_entity(

@@ -36,6 +36,7 @@ from mem0audit.core.reconcile import Comparison, compare
 from mem0audit.core.relocate import LeftMove
 from mem0audit.core.restore import Interrupted
 from mem0audit.core.seal import NO_SEAL, LastSeal, SealCheck, SealedPoint, SealedRows, State, check
+from mem0audit.core.signs import MessageSecrets
 from mem0audit.core.timeline import Timeline
 
 TELEMETRY_COLLECTIONS = frozenset({"mem0migrations", "mem0-migrations", "mem0_migrations"})
@@ -59,6 +60,11 @@ class Memories:
     def noted(self) -> tuple[tuple[str, PointRecord], ...]:
         """The points that some rule may want to speak of: looked through once, not once a rule."""
         return tuple((str(i), p) for i, p in self.read.rows.items() if p.flags & NOTED or p.expires)
+
+    @cached_property
+    def signed(self) -> tuple[tuple[str, PointRecord], ...]:
+        """The points whose wording or origin says something against them."""
+        return tuple((str(i), p) for i, p in self.read.rows.items() if p.signs is not None)
 
     @cached_property
     def copies(self) -> Mapping[tuple[object, bytes], Sequence[tuple[str, Owner, int]]]:
@@ -150,6 +156,10 @@ class Reading:
     """The log beside the sealed rows, where it was read for a seal."""
     kept: Kept | NotChecked = NO_LEDGER
     """What the ledger knows of the memories, as of the audit before this one; or why nothing is known."""
+    texts_looked_at: bool = False
+    """Every text was looked at for credentials and orders."""
+    in_messages: tuple[MessageSecrets, ...] = ()
+    """The credentials in chat messages."""
 
     @cached_property
     def comparison(self) -> Comparison | None:

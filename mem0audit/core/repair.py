@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from mem0audit.core import versions
 from mem0audit.core.catalogue import CATALOGUE
-from mem0audit.core.ledger import oldest_first, predecessors
+from mem0audit.core.changes import Changed, Step, Steps, Undecided, with_links, with_replaced
 from mem0audit.core.model import Finding, Install, NotChecked, PointId
 from mem0audit.core.points import NO_TEXT, ODD_OWNER, STALE_HASH, PointRecord, shown_owner
 from mem0audit.core.reading import Entities, Memories, Reading
@@ -45,44 +45,6 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Step:
-    """One change, of the memory or entity `id`: deleted, links to `dead` memories taken from it, or written again with
-    its own text and vectors. `why` is what was found, in short; `keeps` the copy that stays."""
-
-    code: str
-    kind: Literal["delete", "unlink", "rewrite"]
-    id: PointId
-    owner: str
-    why: str
-    dead: tuple[str, ...] = ()
-    keeps: str | None = None
-
-
-@dataclass(frozen=True)
-class Undecided:
-    """A finding of which nothing is done, and why."""
-
-    code: str
-    id: str
-    why: str
-
-
-@dataclass(frozen=True)
-class Steps:
-    """Everything that is done, and what is not. `unlink` are the links that each entity loses, also to what is deleted
-    here; the entities `emptied` link nothing then, and go."""
-
-    steps: tuple[Step, ...] = ()
-    left: tuple[Undecided, ...] = ()
-    unlink: Mapping[PointId, tuple[str, ...]] = field(default_factory=dict)
-    emptied: frozenset[PointId] = frozenset()
-
-    def of(self, kind: str) -> tuple[PointId, ...]:
-        """The ids of the steps of one kind."""
-        return tuple(step.id for step in self.steps if step.kind == kind)
-
-
-@dataclass(frozen=True)
 class RepairPlan:
     """What `repair` would do, under which mem0.
 
@@ -109,20 +71,10 @@ class RepairPlan:
 
 @dataclass(frozen=True)
 class Repaired:
-    """What a repair did. `snapshot` is the path of the one taken before; `remaining` are steps after which the finding
-    is still there; `seconds` how long it took."""
+    """What a repair did."""
 
     plan: RepairPlan
-    snapshot: str | None = None
-    deleted: int = 0
-    rewritten: int = 0
-    entities: int = 0
-    links: int = 0
-    remaining: tuple[Step, ...] = ()
-    mem0: str = ""
-    python: str = ""
-    warnings: tuple[str, ...] = ()
-    seconds: float = 0.0
+    changed: Changed = field(default_factory=Changed)
 
 
 def repair_steps(
@@ -179,34 +131,9 @@ class _Making:
         self._stale()
         for found in self._asked(*EXPLAINED):
             self._leave(found, _explained(found))
-        self._replaced()
         on_entities = self._entities()
-        gone = {str(step.id) for step in self.steps.values() if step.kind == "delete"}
-        unlink: dict[PointId, tuple[str, ...]] = {step.id: step.dead for step in on_entities}
-        emptied = set()
-        for entity_id, entity in self.entities.read.rows.items() if self.entities is not None else ():
-            dead = tuple(dict.fromkeys((*unlink.get(entity_id, ()), *(i for i in entity.links if i in gone))))
-            if dead or entity_id in unlink:
-                unlink[entity_id] = dead
-                if set(entity.links) <= set(dead):
-                    emptied.add(entity_id)
-        steps = {str(step.id): step for step in self.steps.values()}
-        ordered = [steps[i] for i in oldest_first(list(steps), self.successors)]
-        return Steps((*ordered, *on_entities), tuple(self.left), unlink, frozenset(emptied))
-
-    def _replaced(self) -> None:
-        """What the deleted replaced goes with it: without it, it would be live again."""
-        for step in [one for one in self.steps.values() if one.kind == "delete"]:
-            for old in sorted(predecessors([str(step.id)], self.successors)):
-                if self.home is None or old not in self.ids:
-                    continue
-                point = self.home.read.rows[self.ids[old]]
-                why = f"{step.id} replaced it, and goes"
-                there = self.steps.get(self.ids[old])
-                if there is None or there.kind != "delete":
-                    self.steps[self.ids[old]] = Step(
-                        step.code, "delete", self.ids[old], shown_owner(point.owner), why
-                    )
+        steps = with_replaced(self.steps.values(), self.home, self.reading.kept)
+        return with_links((*steps, *on_entities), tuple(self.left), self.entities)
 
     def _asked(self, *codes: str) -> Iterable[Finding]:
         for found in self.findings:

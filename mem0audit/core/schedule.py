@@ -1,7 +1,8 @@
-"""A snapshot every night: the commands, the systemd units and the cron line that run them. Pure text.
+"""What is done every night: the commands, the systemd units and the cron line that run them. Pure text.
 
-Three commands in order, each only when the one before ended well: `snapshot create`, `snapshot verify --new`,
-`snapshot expire`. A service of Type=oneshot runs its ExecStart lines so (systemd.service(5)); in a crontab `&&` does.
+A snapshot is three commands in order, each only when the one before ended well: `snapshot create`, `snapshot verify
+--new`, `snapshot expire`. A service of Type=oneshot runs its ExecStart lines so (systemd.service(5)); in a crontab `&&`
+does. Pruning is one command; a unit of the agent's can be stopped before and started again after it.
 """
 
 from __future__ import annotations
@@ -9,13 +10,12 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final, Literal
 
 from mem0audit.core.retention import Policy
 
-NAME: Final = "mem0audit-snapshot"
-SERVICE: Final = f"{NAME}.service"
-TIMER: Final = f"{NAME}.timer"
+Job = Literal["snapshot", "prune"]
+JOBS: Final[tuple[Job, ...]] = ("snapshot", "prune")
 
 DEFAULT_POLICY: Final = Policy(daily=14, weekly=8, monthly=12)
 
@@ -26,21 +26,48 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9_./:=@+,~-]+", re.ASCII)
 _AT: Final = re.compile(r"([01]\d|2[0-3]):([0-5]\d)", re.ASCII)
 
 
+_UNIT: Final = re.compile(r"[A-Za-z0-9:_.\\-]+(@[A-Za-z0-9:_.\\-]+)?\.service", re.ASCII)
+
+
+def name_of(job: Job) -> str:
+    """What its units are called, without an ending."""
+    return f"mem0audit-{job}"
+
+
+def service_of(job: Job) -> str:
+    """The name of its service."""
+    return f"{name_of(job)}.service"
+
+
+def timer_of(job: Job) -> str:
+    """The name of its timer."""
+    return f"{name_of(job)}.timer"
+
+
 class CannotSay(Exception):
     """The line cannot be written in this format; one line says why."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """What runs every night. `program` are the words that start mem0audit, the first an absolute path; `install` the
+    """A snapshot every night. `program` are the words that start mem0audit, the first an absolute path; `install` the
     flags that name the install; `at` is HH:MM in local time; `user` whom it runs as, None in a user's own units."""
 
+    job: ClassVar[Job] = "snapshot"
+    does: ClassVar[str] = "Snapshot of a mem0 install"
+    comment: ClassVar[str] = (
+        "Both stores of a mem0 install as one pair: taken, verified, and older ones expired."
+    )
     program: tuple[str, ...]
     install: tuple[str, ...]
     folder: str
     policy: Policy
     at: str
     user: str | None
+
+    def words(self) -> tuple[str, ...]:
+        """The words of the command line that are this job's own."""
+        return self.policy.words()
 
     def commands(self, *, quiet: bool = False) -> tuple[tuple[str, ...], ...]:
         """The three commands, as words; `quiet` ones say nothing where all went well."""
@@ -52,6 +79,52 @@ class Schedule:
             (*own, "verify", "--new", *less, *to),
             (*own, "expire", "--yes", *less, *to, *self.policy.words()),
         )
+
+
+@dataclass(frozen=True)
+class Pruning:
+    """Expired memories removed every night; the fields as of `Schedule`. `stop_unit` is the agent's, stopped before and
+    started again after it; `lock` the file that an agent locks in the vector store."""
+
+    job: ClassVar[Job] = "prune"
+    does: ClassVar[str] = "Prune a mem0 install"
+    comment: ClassVar[str] = (
+        "Expired memories of a mem0 install, removed through mem0 after a snapshot of both stores."
+    )
+    program: tuple[str, ...]
+    install: tuple[str, ...]
+    folder: str
+    at: str
+    user: str | None
+    older_than: str | None = None
+    stop_unit: str | None = None
+    lock: str = ""
+
+    def words(self) -> tuple[str, ...]:
+        """The words of the command line that are this job's own."""
+        stop = ("--stop-unit", self.stop_unit) if self.stop_unit is not None else ()
+        return (*self._older(), *stop)
+
+    def commands(self, *, quiet: bool = False) -> tuple[tuple[str, ...], ...]:
+        """The one command, as words; a `quiet` one says nothing where all went well."""
+        less = ("--quiet",) if quiet else ()
+        return ((*self.program, "prune", "--yes", *less, "--to", self.folder, *self._older(), *self.install),)
+
+    def is_due(self) -> tuple[str, ...]:
+        """The command that says whether there is something to remove (0) or not (1)."""
+        return (*self.program, "prune", "--due", "--to", self.folder, *self._older(), *self.install)
+
+    def _older(self) -> tuple[str, ...]:
+        return ("--older-than", self.older_than) if self.older_than is not None else ()
+
+
+Nightly = Schedule | Pruning
+
+
+def unit_named(text: str) -> str | None:
+    """The full name of a service ("agent" is agent.service); None where it is none, or a template."""
+    name = text if text.endswith(".service") else f"{text}.service"
+    return name if _UNIT.fullmatch(name) else None
 
 
 def time_of_day(text: str) -> tuple[int, int]:
@@ -92,14 +165,33 @@ def exec_line(words: tuple[str, ...]) -> str:
     return " ".join([unit_word(program), *(unit_word(word, argument=True) for word in rest)])
 
 
-def service_text(schedule: Schedule) -> str:
+_STOP: Final = (
+    'rm -f "$2"; case $(systemctl{own} show -p ActiveState --value "$1") in active|activating|reloading) '
+    ': >"$2" && exec systemctl{own} stop "$1";; deactivating) exec systemctl{own} stop "$1";; esac'
+)
+_START: Final = (
+    '[ -e "$2" ] || exit 0; [ ! -e "$3" ] || flock -w 120 "$3" true; rm -f "$2"; '
+    'exec systemctl{own} start "$1"'
+)
+"""Whether it ran is remembered in a file beside the sockets of systemd (`%t`), where only whom systemd runs as writes.
+Killed, mem0audit leaves mem0 to finish the deletion that it is at: the agent would find its lock taken."""
+_IF_DUE: Final = '"$@"; case $? in 0) exit 0;; 1) exit 1;; *) exit 255;; esac'
+"""Of ExecCondition=, 1 to 254 skip the night, and only 255 fails it."""
+
+
+def service_text(schedule: Nightly) -> str:
     """The service. Raises CannotSay."""
     lines = [
-        "# Both stores of a mem0 install as one pair: taken, verified, and older ones expired.",
-        "# The first line that fails ends it, and the service has failed: journalctl -u " + NAME,
+        f"# {schedule.comment}",
+        *_about(schedule),
         "[Unit]",
-        "Description=Snapshot of a mem0 install",
+        f"Description={schedule.does}",
         f"RequiresMountsFor={unit_word(schedule.folder)}",
+    ]
+    if isinstance(schedule, Pruning):
+        boot = "multi-user.target" if schedule.user is not None else "default.target"
+        lines += ["# Made up for at boot, it does not come before the agent.", f"After={boot}"]
+    lines += [
         "# To be told of a failure, name a unit of yours that sends a message:",
         "#OnFailure=tell-me@%n.service",
         "",
@@ -108,14 +200,38 @@ def service_text(schedule: Schedule) -> str:
     ]
     if schedule.user is not None:
         lines.append(f"User={schedule.user}")
+    stop = schedule.stop_unit if isinstance(schedule, Pruning) else None
+    if isinstance(schedule, Pruning) and stop is not None:
+        due = exec_line(("/bin/sh", "-c", _IF_DUE, "sh", *schedule.is_due()))
+        lines += [
+            "# On a night with nothing to remove the agent is left alone.",
+            f"ExecCondition={due}",
+            f"ExecStartPre={_shell(schedule, _STOP, stop)}",
+        ]
     lines += [f"ExecStart={exec_line(words)}" for words in schedule.commands()]
+    if isinstance(schedule, Pruning):
+        if stop is not None:
+            lines += [
+                "# Always done, also when a line above failed, was killed or took too long.",
+                f"ExecStopPost={_shell(schedule, _START, stop, schedule.lock)}",
+            ]
+        lines += [
+            "TimeoutStartSec=1h",
+            "TimeoutStopSec=5min",
+            "# What ends it ends mem0audit, which lets mem0 finish the deletion that it is at.",
+            "KillMode=mixed",
+            "UMask=0077",
+        ]
+    else:
+        lines += [
+            "TimeoutStartSec=6h",
+            "UMask=0077",
+            "# No slower than this: while the pages are copied a writing agent waits.",
+            "Nice=5",
+            "IOSchedulingClass=best-effort",
+            "IOSchedulingPriority=6",
+        ]
     lines += [
-        "TimeoutStartSec=6h",
-        "UMask=0077",
-        "# No slower than this: while the pages are copied a writing agent waits.",
-        "Nice=5",
-        "IOSchedulingClass=best-effort",
-        "IOSchedulingPriority=6",
         "# No PrivateTmp, ProtectSystem or other view of the files of its own: it must see the stores,",
         "# which may lie in /tmp, and who has them open, just as the agent does.",
         "NoNewPrivileges=yes",
@@ -125,12 +241,29 @@ def service_text(schedule: Schedule) -> str:
     return "\n".join(lines) + "\n"
 
 
-def timer_text(schedule: Schedule) -> str:
+def _about(schedule: Nightly) -> list[str]:
+    journal = f"journalctl -u {name_of(schedule.job)}"
+    if isinstance(schedule, Schedule):
+        return [f"# The first line that fails ends it, and the service has failed: {journal}"]
+    if schedule.stop_unit is None:
+        return [f"# While the agent runs it only says what is to go, and fails with 4: {journal}"]
+    return [f"# {schedule.stop_unit} is stopped for it, if it runs, and then started again: {journal}"]
+
+
+def _shell(schedule: Pruning, script: str, unit: str, *more: str) -> str:
+    """A line that asks systemd, as whom systemd itself runs."""
+    full, own = ("+", "") if schedule.user is not None else ("", " --user")
+    words = ("/bin/sh", "-c", script.format(own=own), "sh", unit)
+    flag = f"%t/{name_of(schedule.job)}.was-running"
+    return " ".join((f"{full}{exec_line(words)}", flag, *(unit_word(word, argument=True) for word in more)))
+
+
+def timer_text(schedule: Nightly) -> str:
     """The timer: local time, made up for after the machine was off."""
     hour, minute = time_of_day(schedule.at)
     lines = [
         "[Unit]",
-        "Description=Snapshot of a mem0 install, every night",
+        f"Description={schedule.does}, every night",
         "",
         "[Timer]",
         f"OnCalendar=*-*-* {hour:02d}:{minute:02d}:00",
@@ -146,7 +279,7 @@ def timer_text(schedule: Schedule) -> str:
 # --- cron ----------------------------------------------------------------------------------------
 
 
-def cron_line(schedule: Schedule) -> str:
+def cron_line(schedule: Nightly) -> str:
     r"""The line of a user's crontab. cron takes a `%` for a line's end unless a backslash stands before it
     (crontab(5)), and what else it does to backslashes differs, so that a path with one is refused. Raises CannotSay."""
     command = " && ".join(shlex.join(words) for words in schedule.commands(quiet=True))

@@ -18,6 +18,7 @@ from typing import Any, Final
 from mem0audit.core import versions
 from mem0audit.core.model import HistoryRow, NotChecked, PointId, VectorFacts
 from mem0audit.core.points import LEMMATIZED, MemoryKeeper, PointRecord
+from mem0audit.core.signs import FindSecrets
 from mem0audit.core.snapshot import canonical
 from mem0audit.core.timeline import ADD, DELETE, UPDATE
 
@@ -70,8 +71,8 @@ class SealKeeper(MemoryKeeper):
     `known` are the memories of the last seal, as in `State.memories`.
     """
 
-    def __init__(self, key: bytes, known: Mapping[str, bytes]) -> None:
-        super().__init__()
+    def __init__(self, key: bytes, known: Mapping[str, bytes], find: FindSecrets | None = None) -> None:
+        super().__init__(find)
         self.key = key
         self.known = known
 

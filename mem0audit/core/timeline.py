@@ -15,6 +15,7 @@ from typing import Any
 
 from mem0audit.core.model import HistoryRow
 from mem0audit.core.points import text_digest
+from mem0audit.core.signs import FindSecrets, Secret, may_hold_secret
 from mem0audit.core.times import instant
 
 ADD, UPDATE, DELETE, OTHER = "ADD", "UPDATE", "DELETE", "?"
@@ -73,10 +74,13 @@ class Timeline:
     """Takes history rows (a `model.RowSink`) and holds their fold.
 
     `rowids`, `events` and `whens` are parallel, a row each, in rowid order: the rowid, the event's first
-    letter, and the time of the change as the row has it.
+    letter, and the time of the change as the row has it. `secrets` are the credentials in the rows' texts: how many
+    rows have it, by memory and credential; empty where no `find` was given to look for them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, find: FindSecrets | None = None) -> None:
+        self._find = find
+        self.secrets: dict[tuple[str, Secret], int] = {}
         self.memories: dict[str, MemoryLog] = {}
         self.rowids = array("q")
         self.events = bytearray()
@@ -105,6 +109,8 @@ class Timeline:
         self.rowids.extend([row[0] for row in page])
         self.events += bytes([_CODES.get(row[5], 63) if type(row[5]) is str else 63 for row in page])
         self.whens += [row[6] if row[7] is None else row[7] for row in page]
+        if self._find is not None:
+            self._look_for_secrets(page, self._find)
         for rowid, _id, memory_id, old, new, event, created, updated, _deleted, _actor, _role in page:
             if type(memory_id) is not str:
                 if memory_id is None:
@@ -145,6 +151,19 @@ class Timeline:
                 self.unknown.append(RowFault(memory_id, rowid, _shown_event(event)))
                 continue
             log.last = event
+
+    def _look_for_secrets(self, page: Sequence[HistoryRow], find: FindSecrets) -> None:
+        # one look at the whole page, since nearly all have none
+        if not may_hold_secret("\n".join([t for row in page for t in (row[3], row[4]) if type(t) is str])):
+            return
+        for row in page:
+            found: set[Secret] = set()
+            for text in (row[3], row[4]):
+                if type(text) is str and may_hold_secret(text):
+                    found.update(find(text))
+            for secret in found:
+                key = (str(row[2]), secret)
+                self.secrets[key] = self.secrets.get(key, 0) + 1
 
     @property
     def live_count(self) -> int:

@@ -199,6 +199,11 @@ def changes_are_tried(mem0: str | None) -> bool | None:
     return None if numbers is None else numbers[:3] >= (1, 0, 8) and numbers[:2] <= (2, 2)
 
 
+def hides_expired(mem0: str) -> bool:
+    """Whether it knows `expiration_date`, and hides memories whose day has passed (2.0.10 on)."""
+    return (parse(mem0) or (0,)) >= (2, 0, 10)
+
+
 # --- qdrant-client, local mode ------------------------------------------------------------------
 
 OLDEST_SQLITE_CLIENT: Version = (1, 1, 7)

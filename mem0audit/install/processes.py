@@ -14,6 +14,7 @@ import contextlib
 import os
 import pwd
 import re
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -27,6 +28,7 @@ _INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO of linux/proc_n
 _DELETED = " (deleted)"
 _SIDES = ("", "-journal", "-wal", "-shm")
 _COMMAND_LENGTH = 200
+_SQLITE = b"SQLite format 3\0"
 
 
 @dataclass(frozen=True)
@@ -373,11 +375,28 @@ def _store_of(entry: _Open, host: Host) -> Candidate | None:
 
 
 def _is_sqlite(location: str) -> bool:
-    # A descriptor of our own: the process's position in the file is not moved.
+    """Whether the file of a descriptor begins as SQLite's do.
+
+    What this process has open itself (an agent may run in it) is read through that descriptor: POSIX drops all of a
+    process's locks on a file, SQLite's of a transaction under way too, when any other descriptor of it is closed.
+    """
     try:
-        if not os.path.isfile(location):
+        found = os.stat(location)
+        if not stat.S_ISREG(found.st_mode):
             return False  # a pipe of that name would hold us up
+        mine = _open_here(found)
+        if mine is not None:
+            return os.pread(mine, 16, 0) == _SQLITE  # its position in the file is not moved
         with open(location, "rb") as file:
-            return file.read(16) == b"SQLite format 3\0"
+            return file.read(16) == _SQLITE
     except OSError:
         return False
+
+
+def _open_here(found: os.stat_result) -> int | None:
+    """A descriptor of this process of that file; None where there is none."""
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # closed meanwhile, as the one that listed them
+            if os.path.samestat(os.fstat(int(name)), found):
+                return int(name)
+    return None

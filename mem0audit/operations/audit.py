@@ -27,10 +27,12 @@ from mem0audit.core.rules.divergence import PASSING, standing_key
 from mem0audit.core.rules.files import unread
 from mem0audit.core.rules.snapshots import interrupted_operation
 from mem0audit.core.seal import NO_SEAL, LastSeal, Sealing
+from mem0audit.core.signs import FindSecrets
 from mem0audit.install.host import Host
 from mem0audit.operations import ledger as ledgers
 from mem0audit.operations.look import Progress, look, no_collector, no_progress
 from mem0audit.operations.seal import seal_install
+from mem0audit.stores.detectors import find_secrets
 from mem0audit.stores.ledger import Ledger
 
 SECOND_LOOK_S = 0.5
@@ -38,6 +40,9 @@ SECOND_LOOK_S = 0.5
 
 STORES_GROUPS = ("D", "H", "E", "I", "C")
 """The rules that judge the stores themselves, and not where they lie."""
+
+TEXT_CODES = frozenset(("S801", "S802", "S803"))
+"""The rules for which every text has to be looked at."""
 
 NOT_YET = {
     "B": "not in this version",
@@ -147,7 +152,7 @@ def _audit(
 
     def look() -> Reading:
         return replace(
-            _look(install, host, say, sealing),
+            _look(install, host, say, sealing, None if TEXT_CODES.isdisjoint(codes) else find_secrets),
             snapshots=kept[0],
             interrupted=kept[1],
             left_moves=kept[2],
@@ -183,9 +188,13 @@ def audit_copy(
     started = time.monotonic()
     with no_collector():
         wanted = _codes(select, ignore)
-        codes = [code for code in wanted if code[0] in STORES_GROUPS]
+        codes = [
+            code
+            for code in wanted
+            if code[0] in STORES_GROUPS or (reading.texts_looked_at and code in TEXT_CODES)
+        ]
         findings, not_checked = judge(reading, codes)
-        left = [code for code in wanted if code[0] not in STORES_GROUPS]
+        left = [code for code in wanted if code not in codes]
         not_checked += [NotChecked(code, "not asked of a copy", gap=False) for code in left]
         report = _whole(reading, findings, not_checked, select, ignore, codes, started)
     return replace(report, copy=copy)
@@ -216,13 +225,15 @@ def _whole(
     )
 
 
-def _look(install: Install, host: Host, say: Progress, sealing: Sealing | NotChecked) -> Reading:
+def _look(
+    install: Install, host: Host, say: Progress, sealing: Sealing | NotChecked, find: FindSecrets | None
+) -> Reading:
     """A look beside the last seal; where there is none an ordinary one, which is quicker."""
     if isinstance(sealing, Sealing) and isinstance(sealing.last, LastSeal):
-        return look(install, host, say, sealing)
+        return look(install, host, say, sealing, find)
     last = sealing.last if isinstance(sealing, Sealing) else sealing
     assert isinstance(last, NotChecked)
-    return replace(look(install, host, say), last_seal=last)
+    return replace(look(install, host, say, find=find), last_seal=last)
 
 
 def judge(reading: Reading, codes: Iterable[str]) -> tuple[list[Finding], list[NotChecked]]:

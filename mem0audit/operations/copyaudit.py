@@ -20,6 +20,7 @@ from mem0audit.operations.copied import agent_of, install_of
 from mem0audit.operations.look import Progress, look_at_copy, no_progress
 from mem0audit.operations.verify import NoSnapshot, find_snapshots, show_snapshot
 from mem0audit.stores import backups
+from mem0audit.stores.detectors import find_secrets
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def audit_snapshot(
         install = install_of(manifest, Path(halves.folder))
         if collection is not None:
             install = replace(install, collection=Origin(collection, "--collection"))
-        reading = look_at_copy(install, agent_of(manifest), taken_at, say)
+        reading = look_at_copy(install, agent_of(manifest), taken_at, say, find=find_secrets)
     else:
         read = read_backup(halves, host, say, collection)
         if read.reading is None:

@@ -25,9 +25,17 @@ from mem0audit.core.model import (
     Place,
     StoreLayout,
 )
-from mem0audit.core.points import MEM0_SHAPE, TELEMETRY, MemoryKeeper, keep_entity, owners_of
+from mem0audit.core.points import (
+    MEM0_SHAPE,
+    TELEMETRY,
+    MemoryKeeper,
+    entity_keeper,
+    keep_entity,
+    owners_of,
+)
 from mem0audit.core.reading import TELEMETRY_COLLECTIONS, Entities, Memories, Reading
 from mem0audit.core.seal import NO_SEAL, SealedRows, Sealing, SealKeeper
+from mem0audit.core.signs import FindSecrets, MessageSecrets
 from mem0audit.core.timeline import Timeline
 from mem0audit.install.agents import whose_mem0
 from mem0audit.install.candidates import find_candidates
@@ -36,7 +44,7 @@ from mem0audit.install.places import look_at
 from mem0audit.install.processes import holders
 from mem0audit.operations.otherroots import as_the_agent_sees_it, where_it_lies
 from mem0audit.stores.embedded import EmbeddedStore
-from mem0audit.stores.history import read_history
+from mem0audit.stores.history import read_history, secrets_in_messages
 
 T = TypeVar("T")
 
@@ -69,13 +77,14 @@ class _Log:
     history: HistoryFile
     timeline: Timeline | None
     sealed_rows: SealedRows | None = None
+    in_messages: tuple[MessageSecrets, ...] = ()
 
 
 class _BesideSeal:
     """Takes history rows (a `model.RowSink`) for a timeline and for a seal, as of the same instant."""
 
-    def __init__(self, sealed_rows: SealedRows) -> None:
-        self.timeline = Timeline()
+    def __init__(self, sealed_rows: SealedRows, find: FindSecrets | None) -> None:
+        self.timeline = Timeline(find)
         self.sealed_rows = sealed_rows
 
     def rows(self, page: Sequence[HistoryRow]) -> None:
@@ -98,7 +107,12 @@ def no_collector() -> Iterator[None]:
 
 
 def _read_vectors(
-    folder: str, wanted: Origin, progress: Progress, sealing: Sealing | None = None, alone: bool = False
+    folder: str,
+    wanted: Origin,
+    progress: Progress,
+    sealing: Sealing | None = None,
+    find: FindSecrets | None = None,
+    alone: bool = False,
 ) -> _Vectors:
     """Every collection of the folder.
 
@@ -119,9 +133,10 @@ def _read_vectors(
         configured = info.name == collection.value
         if not configured and info.name.endswith(ENTITIES_SUFFIX):
             base = info.name[: -len(ENTITIES_SUFFIX)]
-            entities.append(Entities(info, store.points(info, keep_entity, helped=True), base))
+            keep = keep_entity if find is None else entity_keeper(find)
+            entities.append(Entities(info, store.points(info, keep, helped=True), base))
             continue
-        keeper = MemoryKeeper() if sealing is None else SealKeeper(sealing.key, sealing.known)
+        keeper = MemoryKeeper(find) if sealing is None else SealKeeper(sealing.key, sealing.known, find)
         read = store.points(info, keeper, helped=True)
         rows = read.rows.values()
         found = Memories(info, read, configured, owners_of(rows))
@@ -136,11 +151,17 @@ def _read_vectors(
     return _Vectors(collection, layout, tuple(memories), tuple(entities), tuple(telemetry), tuple(not_read))
 
 
-def _read_log(path: str, sealing: Sealing | None = None, alone: bool = False) -> _Log:
+def _read_log(
+    path: str, sealing: Sealing | None = None, find: FindSecrets | None = None, alone: bool = False
+) -> _Log:
     if sealing is None:
-        return _Log(*read_history(path, Timeline, alone))
-    history, both = read_history(path, lambda: _BesideSeal(sealing.beside()), alone)
-    return _Log(history, None) if both is None else _Log(history, both.timeline, both.sealed_rows)
+        log = _Log(*read_history(path, lambda: Timeline(find), alone))
+    else:
+        history, both = read_history(path, lambda: _BesideSeal(sealing.beside(), find), alone)
+        log = _Log(history, None) if both is None else _Log(history, both.timeline, both.sealed_rows)
+    if find is None or log.timeline is None or not log.history.message_scopes:
+        return log
+    return replace(log, in_messages=secrets_in_messages(path, find, alone))
 
 
 def chosen_collection(wanted: Origin, layout: StoreLayout) -> Origin:
@@ -158,12 +179,17 @@ def chosen_collection(wanted: Origin, layout: StoreLayout) -> Origin:
 
 
 def look(
-    install: Install, host: Host, progress: Progress = no_progress, sealing: Sealing | None = None
+    install: Install,
+    host: Host,
+    progress: Progress = no_progress,
+    sealing: Sealing | None = None,
+    find: FindSecrets | None = None,
 ) -> Reading:
     """Everything the rules judge, as of now. Raises nothing for what cannot be read: it says so.
 
     Where the configuration names no collection, the only one of the folder is taken: the reading's install
-    says which, and why. With `sealing` both stores are read beside the last seal, or for a first one.
+    says which, and why. With `sealing` both stores are read beside the last seal, or for a first one; with `find`
+    every text is looked at for credentials and orders.
     """
     paths = [o.value for o in (install.history, install.vectors) if o is not None]
     progress("looking who has the stores open", None, None)
@@ -176,7 +202,7 @@ def look(
         vectors = where_it_lies(
             folder,
             host,
-            lambda path: _read_vectors(path, wanted, progress, sealing),
+            lambda path: _read_vectors(path, wanted, progress, sealing, find),
             lambda problem: _Vectors(wanted, StoreLayout(folder, exists=True, problem=problem)),
         )
         install = replace(install, collection=vectors.collection)
@@ -189,7 +215,7 @@ def look(
     log = where_it_lies(
         path,
         host,
-        lambda path: _read_log(path, sealing),
+        lambda path: _read_log(path, sealing, find),
         lambda problem: _Log(HistoryFile(FileState(path, problem=problem)), None),
     )
     candidates = find_candidates(install, host)
@@ -219,6 +245,8 @@ def look(
         not_read=not_read,
         last_seal=NO_SEAL if sealing is None else sealing.last,
         sealed_rows=log.sealed_rows,
+        texts_looked_at=find is not None,
+        in_messages=log.in_messages,
     )
 
 
@@ -228,6 +256,7 @@ def look_at_copy(
     now: float,
     progress: Progress = no_progress,
     sealing: Sealing | None = None,
+    find: FindSecrets | None = None,
 ) -> Reading:
     """Everything the rules judge about a pair that nobody writes: no process, place or other store is looked for.
 
@@ -237,9 +266,9 @@ def look_at_copy(
     assert install.vectors is not None
     history, folder = install.history.value, install.vectors.value
     with no_collector():
-        vectors = _read_vectors(folder, install.collection, progress, sealing, alone=True)
+        vectors = _read_vectors(folder, install.collection, progress, sealing, find, alone=True)
         progress("reading the log", None, None)
-        log = _read_log(history, sealing, alone=True)
+        log = _read_log(history, sealing, find, alone=True)
     return Reading(
         install=replace(install, collection=vectors.collection),
         history_place=Place(history, exists=True),
@@ -260,6 +289,8 @@ def look_at_copy(
         live=False,
         not_read=vectors.not_read,
         sealed_rows=log.sealed_rows,
+        texts_looked_at=find is not None,
+        in_messages=log.in_messages,
     )
 
 

@@ -1,26 +1,41 @@
-"""A snapshot every night: what would run, the unit files that make it so, and what became of it."""
+"""What is done every night: what would run, the unit files that make it so, and what became of it."""
 
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import site
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
 import mem0audit
 from mem0audit.core import schedule as core
+from mem0audit.core.advice import dies_with_agent
 from mem0audit.core.errors import CouldNotRead, Failed, Refused, UsageProblem
 from mem0audit.core.model import Install, NotChecked
 from mem0audit.core.retention import Policy
-from mem0audit.core.schedule import SERVICE, TIMER, CannotSay, Schedule
+from mem0audit.core.schedule import (
+    JOBS,
+    CannotSay,
+    Job,
+    Nightly,
+    Pruning,
+    Schedule,
+    service_of,
+    timer_of,
+    unit_named,
+)
 from mem0audit.install import units
 from mem0audit.install.host import Host, seen_through
+from mem0audit.install.places import look_at
+from mem0audit.install.processes import holders
 from mem0audit.install.units import Scope
 from mem0audit.operations.snapshot import plan_create
+from mem0audit.operations.targets import named
 from mem0audit.stores import files
 
 
@@ -34,10 +49,12 @@ class Unit:
 
 @dataclass(frozen=True)
 class SchedulePlan:
-    """What `schedule snapshot` would set up. `cron` is None unless asked for; `folder_owner` is whom a folder for
-    the snapshots that is not there yet should be made for, None where it is there; `notes` are said to the user."""
+    """What `schedule snapshot` or `schedule prune` would set up.
 
-    schedule: Schedule
+    `cron` is None unless asked for; `folder_owner` is whom a folder for the snapshots that is not there yet should be
+    made for, None where it is there; `notes` are said to the user."""
+
+    schedule: Nightly
     scope: Scope
     units: tuple[Unit, ...]
     cron: str | None
@@ -64,6 +81,98 @@ def plan_schedule(
     in a container; a user's own units run as that user. What `snapshot create`
     would refuse each night is refused now, where the stores are there. Raises UsageProblem, CouldNotRead, Refused.
     """
+
+    def made(user: str | None) -> Schedule:
+        return Schedule(program, install_words, folder, policy, at, user)
+
+    return _planned(install, host, program, folder, at, scope, run_as, made, cron=cron)
+
+
+def plan_pruning(
+    install: Install,
+    host: Host,
+    program: tuple[str, ...],
+    install_words: tuple[str, ...],
+    folder: str,
+    at: str,
+    scope: Scope,
+    run_as: str | None = None,
+    *,
+    older_than: str | None = None,
+    stop_unit: str | None = None,
+    cron: bool = False,
+) -> SchedulePlan:
+    """The command of each night that removes what has expired, and the units or the crontab line for it.
+
+    Changes nothing. With `stop_unit` the agent's unit is stopped before, if it runs, and always started again. Raises
+    as `plan_schedule` does; Refused also for a store that goes when the agent stops.
+    """
+    assert install.vectors is not None
+    notes = []
+    unit = None
+    if stop_unit is not None:
+        unit = unit_named(stop_unit)
+        if unit is None or unit in map(service_of, JOBS):
+            raise UsageProblem(
+                f"--stop-unit {stop_unit}: no name of the agent's service", "as in agent.service"
+            )
+        if cron:
+            raise UsageProblem(
+                "--cron and --stop-unit: killed, a crontab line starts nothing again",
+                "a systemd unit does: leave --cron out",
+            )
+        notes = _notes_on_unit(unit, install, host, scope)
+
+    def made(user: str | None) -> Pruning:
+        assert install.vectors is not None
+        lock = f"{install.vectors.value.rstrip('/')}/.lock"
+        return Pruning(program, install_words, folder, at, user, older_than, unit, lock)
+
+    plan = _planned(install, host, program, folder, at, scope, run_as, made, cron=cron, stops=True)
+    return replace(plan, notes=(*plan.notes, *notes))
+
+
+def _notes_on_unit(unit: str, install: Install, host: Host, scope: Scope) -> list[str]:
+    """What is to be known of the unit that is stopped. Raises UsageProblem, Refused."""
+    facts, why = units.unit_facts(scope, unit, host)
+    notes = []
+    if facts is None:
+        notes.append(f"whether there is a unit {unit} could not be asked: {why}")
+    elif facts.get("LoadState") == "not-found":
+        raise UsageProblem(
+            f"--stop-unit {unit}: there is no such {scope} unit", "systemctl list-units --type=service"
+        )
+    assert install.vectors is not None
+    paths = [install.history.value, install.vectors.value]
+    held = holders(paths, host).holders
+    for holder in held:
+        dying = next((p for p in paths if dies_with_agent(look_at(p, host), holder)), None)
+        if dying is not None:
+            raise Refused(
+                f"{dying} goes when {unit} stops: no job may stop it",
+                "move the store to a place that lasts first: mem0audit relocate --help",
+            )
+        if holder.unit != unit:
+            notes.append(
+                f"the store is open in {named(holder)}, which is not {unit}: while that runs nothing is removed"
+            )
+    return notes
+
+
+def _planned(
+    install: Install,
+    host: Host,
+    program: tuple[str, ...],
+    folder: str,
+    at: str,
+    scope: Scope,
+    run_as: str | None,
+    made: Callable[[str | None], Nightly],
+    *,
+    cron: bool,
+    stops: bool = False,
+) -> SchedulePlan:
+    """The plan of a job. `stops` where the agent has to be stopped for it."""
     if sys.platform == "win32":
         raise Refused("snapshots are taken on Linux and other Unix systems only")
     try:
@@ -96,23 +205,28 @@ def plan_schedule(
                 "say as whom it runs with --run-as USER; where this install writes: mem0audit status",
             ) from None
         notes.append(f"{missing[0]} is not there yet")
+    if private and stops:
+        raise Refused(
+            f"{paths[-1]} is there only while the agent runs: nothing can be removed with it stopped",
+            "inside the agent:  mem0audit.prune(memory)",
+        )
     # A /tmp of the agent's own, or a container: only root gets in.
     user = None if scope == "user" else _user(run_as or ("root" if private else None), owners)
     uid = host.uid if user is None else units.uid_of(user)
     notes += _notes(user, uid, owners, program, host)
-    wanted = Schedule(program, install_words, folder, policy, at, user)
+    wanted = made(user)
     try:
         line = core.cron_line(wanted) if cron else None
         where = units.unit_folder(scope, host)
-        made = (
-            Unit(f"{where}/{SERVICE}", core.service_text(wanted)),
-            Unit(f"{where}/{TIMER}", core.timer_text(wanted)),
+        texts = (
+            Unit(f"{where}/{service_of(wanted.job)}", core.service_text(wanted)),
+            Unit(f"{where}/{timer_of(wanted.job)}", core.timer_text(wanted)),
         )
     except CannotSay as problem:
         raise UsageProblem(str(problem)) from None
     there = os.path.isdir(host.at(folder))  # noqa: PTH112
     owner = None if there else user or units.account(host.uid)
-    return SchedulePlan(wanted, scope, () if cron else made, line, owner, tuple(notes))
+    return SchedulePlan(wanted, scope, () if cron else texts, line, owner, tuple(notes))
 
 
 def _user(run_as: str | None, owners: dict[str, int | None]) -> str:
@@ -203,10 +317,10 @@ def install_units(plan: SchedulePlan, host: Host, *, overwrite: bool) -> tuple[t
     return tuple((unit.path, what) for unit, what in done)
 
 
-def enable(scope: Scope, host: Host) -> None:
+def enable(plan: SchedulePlan, host: Host) -> None:
     """Lets systemd read the units and start the timer, now and at each boot. Raises Failed."""
-    for words in (("daemon-reload",), ("enable", "--now", TIMER)):
-        well, said = units.systemctl(scope, words, host)
+    for words in (("daemon-reload",), ("enable", "--now", timer_of(plan.schedule.job))):
+        well, said = units.systemctl(plan.scope, words, host)
         if not well:
             raise Failed(
                 f"the unit files are written, and not enabled: systemctl {' '.join(words)}: {said}",
@@ -219,7 +333,7 @@ def enable(scope: Scope, host: Host) -> None:
 
 @dataclass(frozen=True)
 class Scheduled:
-    """The snapshots of one scope ("system" or "user"): unit files that are there, and what systemd says.
+    """One job of one scope ("system" or "user"): unit files that are there, and what systemd says.
 
     Times are texts of systemd's, UTC; None where there is none or it is not known. `last_failed` is None where no
     run is known.
@@ -236,6 +350,7 @@ class Scheduled:
     last_exit: int | None = None
     stale: bool = False
     """The files changed since systemd read them."""
+    job: Job = "snapshot"
 
 
 @dataclass(frozen=True)
@@ -247,37 +362,44 @@ class ScheduleStatus:
     not_checked: tuple[NotChecked, ...]
 
 
+_CRON = re.compile(r"\bsnapshot create\b|\bprune --yes\b")
+
+
 def schedule_status(host: Host) -> ScheduleStatus:
     """What is set up, and when it last ran and runs next. Changes nothing; what cannot be seen is said."""
     found, not_checked = [], []
     scopes: tuple[Scope, ...] = ("system", "user")
     for scope in scopes:
-        one, gap = _scheduled(scope, host)
-        if one is not None:
-            found.append(one)
-        if gap is not None:
-            not_checked.append(NotChecked(f"what systemd knows of {scope} units", gap, gap=one is not None))
+        gaps = []
+        for job in JOBS:
+            one, gap = _scheduled(job, scope, host)
+            if one is not None:
+                found.append(one)
+            if gap is not None:
+                gaps.append((gap, one is not None))
+        if gaps:
+            why, is_gap = next((gap for gap in gaps if gap[1]), gaps[0])
+            not_checked.append(NotChecked(f"what systemd knows of {scope} units", why, gap=is_gap))
     well, said = units.crontab(host)
     lines = tuple(
         line
         for line in (said.splitlines() if well else ())
-        if "snapshot create" in line and not line.lstrip().startswith("#")
+        if _CRON.search(line) and not line.lstrip().startswith("#")
     )
     if not well and not said.startswith("no crontab"):
         not_checked.append(NotChecked("this user's crontab", said, gap=False))
     return ScheduleStatus(tuple(found), lines, tuple(not_checked))
 
 
-def _scheduled(scope: Scope, host: Host) -> tuple[Scheduled | None, str | None]:
+def _scheduled(job: Job, scope: Scope, host: Host) -> tuple[Scheduled | None, str | None]:
     where = units.unit_folder(scope, host)
-    paths = tuple(
-        path for path in (f"{where}/{SERVICE}", f"{where}/{TIMER}") if os.path.lexists(host.at(path))
-    )
-    commands = _commands(f"{where}/{SERVICE}", host)
-    timer, gap = units.unit_facts(scope, TIMER, host)
-    service, _ = units.unit_facts(scope, SERVICE, host)
+    names = service_of(job), timer_of(job)
+    paths = tuple(path for path in (f"{where}/{name}" for name in names) if os.path.lexists(host.at(path)))
+    commands = _commands(f"{where}/{names[0]}", host)
+    timer, gap = units.unit_facts(scope, names[1], host)
+    service, _ = units.unit_facts(scope, names[0], host)
     if timer is None or service is None:
-        return (Scheduled(scope, paths, commands) if paths else None), gap
+        return (Scheduled(scope, paths, commands, job=job) if paths else None), gap
     if not paths and timer.get("LoadState") == "not-found" == service.get("LoadState"):
         return None, None
     ran = _time(service, "ExecMainExitTimestamp") is not None
@@ -294,6 +416,7 @@ def _scheduled(scope: Scope, host: Host) -> tuple[Scheduled | None, str | None]:
             last_failed=service.get("Result") != "success" if ran else None,
             last_exit=int(status) if ran and status.isdecimal() else None,
             stale="yes" in (timer.get("NeedDaemonReload"), service.get("NeedDaemonReload")),
+            job=job,
         ),
         None,
     )
@@ -330,7 +453,7 @@ def policies(host: Host) -> dict[str, Policy]:
     lines = [
         line.replace("%%", "%").replace("$$", "$")
         for scope in scopes
-        for line in _commands(f"{units.unit_folder(scope, host)}/{SERVICE}", host)
+        for line in _commands(f"{units.unit_folder(scope, host)}/{service_of('snapshot')}", host)
     ]
     well, said = units.crontab(host)
     for line in said.splitlines() if well else ():

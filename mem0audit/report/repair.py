@@ -5,14 +5,21 @@ from __future__ import annotations
 from typing import Any, Final
 
 from mem0audit.core.catalogue import CATALOGUE
-from mem0audit.core.repair import EXPLAINED, REPAIRED, Repaired, RepairPlan, Step, Undecided
-from mem0audit.report.escape import escape
-from mem0audit.report.json import dump, install
+from mem0audit.core.repair import EXPLAINED, REPAIRED, Repaired, RepairPlan
+from mem0audit.report.changes import (
+    after_lines,
+    beside_lines,
+    did_json,
+    did_lines,
+    left_lines,
+    plan_json,
+    some_lines,
+    step_lines,
+    way_lines,
+)
+from mem0audit.report.json import dump
 from mem0audit.report.screen import Screen
-from mem0audit.report.words import memories, plural, seconds
-
-MOST: Final = 10
-"""So many memories of a rule, without --verbose."""
+from mem0audit.report.words import memories, plural
 
 _DOES: Final = {
     "D301": (
@@ -45,7 +52,7 @@ def repair_plan_text(
     lines: list[str] = []
     for code in sorted((*REPAIRED, *EXPLAINED), key=lambda code: -CATALOGUE[code].severity):
         lines += _rule(code, plan, screen)
-    lines += _entities(plan, screen)
+    lines += beside_lines(plan, screen)
     if plan.others:
         some = ", ".join(f"{code} ({count:,})" for code, count in sorted(plan.others.items()))
         first = next(iter(sorted(plan.others)))
@@ -60,31 +67,10 @@ def repair_plan_text(
         lines += screen.wrap(f"See first what happened: {one}.", hanging=2)
     if plan.events:
         lines += [f"   {screen.command('audit')}"]
-    if plan.mem0 is not None:
-        found = "mem0audit's own" if plan.own else f"{plan.interpreter}, {plan.how_found}"
-        lines += screen.wrap(f"Through mem0 {plan.mem0} ({found}).", hanging=2)
-    if plan.folder is not None and plan.blocked is None:
-        lines += screen.wrap(
-            f"First a snapshot of both stores is taken, into {plan.folder}. It keeps what is removed here: what a "
-            "person wants gone is for `mem0audit delete`.",
-            hanging=2,
-        )
-    if plan.unseen is not None:
-        lines += screen.wrap(
-            f"No process is seen with it open, but {plan.unseen}: the lock that the agent takes decides."
-        )
-    if plan.blocked is not None:
-        message, hint = plan.blocked
-        lines += screen.wrap(f"Not now: {message}.", hanging=2)
-        lines += [f"   {line}" for line in screen.ours(escape_lines(hint)).splitlines()] if hint else []
+    lines += way_lines(plan, screen)
     if to_do_it:
         lines += [_command(plan, screen, flags)]
     return "\n".join(lines) + "\n"
-
-
-def escape_lines(text: str) -> str:
-    """Escaped, line by line."""
-    return "\n".join(map(escape, text.split("\n")))
 
 
 def _nothing(plan: RepairPlan) -> str:
@@ -105,57 +91,16 @@ def _rule(code: str, plan: RepairPlan, screen: Screen) -> list[str]:
         does = _DOES[code][len(steps) > 1]
         what = plural(len(steps), "entity", "entities") if code[0] == "E" else memories(len(steps))
         lines += screen.wrap(f"{title}: {what} {does}", hanging=3)
-        lines += _some([_step(step, screen) for step in steps], screen)
+        lines += some_lines([step_lines(step, screen) for step in steps], screen)
     if left and code in _NOT:
         why, command = _NOT[code]
         lines += screen.wrap(f"{title}, {len(left):,}: {why}", hanging=3)
         lines += [f"   {screen.ours(command)}"]
-        lines += _some([_left(one, screen) for one in left], screen)
+        lines += some_lines([left_lines(one, screen) for one in left], screen)
     elif left:
         lines += screen.wrap(f"{title}, {len(left):,} of which nothing is done", hanging=3)
-        lines += _some([_left(one, screen) for one in left], screen)
+        lines += some_lines([left_lines(one, screen) for one in left], screen)
     return lines
-
-
-def _some(blocks: list[list[str]], screen: Screen) -> list[str]:
-    shown = blocks if screen.verbose else blocks[:MOST]
-    lines = [line for block in shown for line in block]
-    if len(blocks) > len(shown):
-        lines.append(f"   …  {len(blocks) - len(shown):,} more: --verbose")
-    return lines
-
-
-def _step(step: Step, screen: Screen) -> list[str]:
-    return _line(str(step.id), (step.owner, step.why), screen)
-
-
-def _left(one: Undecided, screen: Screen) -> list[str]:
-    return _line(one.id, (one.why,), screen)
-
-
-def _line(name: str, parts: tuple[str, ...], screen: Screen) -> list[str]:
-    whole = "  ".join((f"   {escape(name)}", *map(escape, parts)))
-    if len(whole) <= screen.width:
-        return [whole]
-    return [f"   {escape(name)}", *screen.wrap("  ".join(parts), 6, 6)]
-
-
-def _entities(plan: RepairPlan, screen: Screen) -> list[str]:
-    """What the deletions take from entities, beside the steps about entities themselves."""
-    named = {step.id for step in plan.todo.steps if step.kind == "unlink"}
-    beside = [one for one in plan.todo.unlink if one not in named]
-    if not beside:
-        return []
-    gone = [one for one in beside if one in plan.todo.emptied]
-    said = []
-    if gone:
-        said.append(
-            f"{plural(len(gone), 'entity', 'entities')} that {'links' if len(gone) == 1 else 'link'} nothing else"
-        )
-    if len(beside) > len(gone):
-        links = sum(len(plan.todo.unlink[one]) for one in beside if one not in plan.todo.emptied)
-        said.append(f"{plural(links, 'link')} of entities that stay")
-    return screen.wrap(f"With them go, in the entities: {', '.join(said)}.", hanging=2)
 
 
 def _command(plan: RepairPlan, screen: Screen, flags: tuple[str, ...]) -> str:
@@ -169,22 +114,11 @@ def repaired_text(done: Repaired, screen: Screen) -> str:
     """What a repair did, and what was seen afterwards."""
     if not done.plan.todo.steps:
         return repair_plan_text(done.plan, screen)
-    parts = []
-    if done.deleted:
-        parts.append(f"{memories(done.deleted)} deleted")
-    if done.rewritten:
-        parts.append(f"{memories(done.rewritten)} written again")
-    if done.entities:
-        parts.append(f"{plural(done.entities, 'entity', 'entities')} deleted")
-    if done.links:
-        parts.append(f"{plural(done.links, 'link')} taken from entities that stay")
-    lines = screen.wrap(
-        f"{', '.join(parts) or 'Nothing changed'}, through mem0 {done.mem0}. {seconds(done.seconds)}",
-        hanging=3,
-    )
-    if done.remaining:
-        lines += screen.wrap(f"{len(done.remaining):,} findings are still there:", hanging=3)
-        lines += _some([_step(step, screen) for step in done.remaining], screen)
+    did = done.changed
+    lines = did_lines(did, screen)
+    if did.remaining:
+        lines += screen.wrap(f"{len(did.remaining):,} findings are still there:", hanging=3)
+        lines += some_lines([step_lines(step, screen) for step in did.remaining], screen)
         lines += [f"   {screen.command('audit')}"]
     else:
         lines += screen.wrap(
@@ -195,10 +129,7 @@ def repaired_text(done: Repaired, screen: Screen) -> str:
         lines += screen.wrap(
             f"{plural(count, 'finding')} left to decide, as the plan says: add --dry-run.", hanging=3
         )
-    for one in done.warnings:
-        lines += screen.wrap(one, hanging=2)
-    if done.snapshot is not None:
-        lines += screen.wrap(f"As it was before: {done.snapshot}", hanging=3)
+    lines += after_lines(did, screen)
     return "\n".join(lines) + "\n"
 
 
@@ -212,55 +143,21 @@ def repair_plan_json(plan: RepairPlan) -> str:
 
 def repaired_json(done: Repaired) -> str:
     """What a repair did."""
+    did = done.changed
     return dump(
         "repair",
         {
             **_plan(done.plan),
-            "mem0": done.mem0 or done.plan.mem0,
-            "python": done.python or None,
-            "snapshot": done.snapshot,
-            "done": {
-                "deleted": done.deleted,
-                "rewritten": done.rewritten,
-                "entities": done.entities,
-                "links": done.links,
-            },
-            "remaining": [_step_json(step) for step in done.remaining],
-            "warnings": list(done.warnings),
-            "seconds": round(done.seconds, 3),
+            **did_json(did, done.plan.mem0),
         },
     )
 
 
 def _plan(plan: RepairPlan) -> dict[str, Any]:
-    blocked = None if plan.blocked is None else {"why": plan.blocked[0], "hint": plan.blocked[1]}
     return {
-        "install": install(plan.install),
+        **plan_json(plan),
         "asked": {"codes": sorted(plan.wanted.codes), "ids": sorted(plan.wanted.ids)},
-        "mem0": plan.mem0,
-        "agent_python": plan.interpreter,
-        "agent_known_by": plan.how_found or None,
-        "steps": [_step_json(step) for step in plan.todo.steps],
-        "entities": [
-            {"id": str(one), "links": len(links), "deleted": one in plan.todo.emptied}
-            for one, links in plan.todo.unlink.items()
-        ],
-        "undecided": [{"code": one.code, "id": one.id, "why": one.why} for one in plan.todo.left],
         "events": list(plan.events),
         "others": dict(sorted(plan.others.items())),
         "unknown": list(plan.unknown),
-        "snapshot_folder": plan.folder,
-        "blocked": blocked,
-        "unseen": plan.unseen,
-    }
-
-
-def _step_json(step: Step) -> dict[str, Any]:
-    return {
-        "code": step.code,
-        "kind": step.kind,
-        "id": str(step.id),
-        "owner": step.owner,
-        "why": step.why,
-        "keeps": step.keeps,
     }

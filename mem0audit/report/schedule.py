@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mem0audit.core.schedule import NAME, SERVICE, TIMER
+from mem0audit.core.schedule import Job, Schedule, name_of, service_of, timer_of
 from mem0audit.operations.schedule import Scheduled, SchedulePlan, ScheduleStatus
 from mem0audit.report.escape import escape, shell_word
 from mem0audit.report.json import dump, not_checked
@@ -25,11 +25,15 @@ def plan_text(plan: SchedulePlan, screen: Screen) -> str:
 
 def cron_lines(plan: SchedulePlan) -> list[str]:
     """The crontab line under what it does."""
-    return [
-        "# Both stores of a mem0 install as one pair: taken, verified, and older ones expired. It says",
-        "# nothing unless something failed; cron mails what it says to MAILTO.",
-        plan.cron or "",
-    ]
+    says = "It says\n# nothing unless something failed; cron mails what it says to MAILTO."
+    if isinstance(plan.schedule, Schedule):
+        about = f"# {plan.schedule.comment} {says}"
+    else:
+        about = (
+            f"# {plan.schedule.comment}\n# While the agent runs it says what is to go, and fails with 4; "
+            "else it says nothing unless\n# something failed. cron mails what it says to MAILTO."
+        )
+    return [*about.split("\n"), plan.cron or ""]
 
 
 def commands(plan: SchedulePlan, screen: Screen) -> list[str]:
@@ -46,22 +50,23 @@ def commands(plan: SchedulePlan, screen: Screen) -> list[str]:
     program = screen.program if own else screen.program_for_root or screen.program
     words_ = [
         "schedule",
-        "snapshot",
+        schedule.job,
         *(("--user",) if own else ()),
         "--to",
         schedule.folder,
         *schedule.install,
     ]
-    words_ += [*schedule.policy.words(), "--at", schedule.at]
+    words_ += [*schedule.words(), "--at", schedule.at]
     words_ += ["--run-as", schedule.user] if schedule.user is not None else []
     found.append(f"{sudo}{program} {' '.join(map(shell_word, words_))} --install")
-    return found + enabling(plan.scope)
+    return found + enabling(plan)
 
 
-def enabling(scope: str) -> list[str]:
+def enabling(plan: SchedulePlan) -> list[str]:
     """The commands that make systemd run it every night."""
+    scope, timer = plan.scope, timer_of(plan.schedule.job)
     systemctl = "systemctl --user" if scope == "user" else "sudo systemctl"
-    found = [f"{systemctl} daemon-reload", f"{systemctl} enable --now {TIMER}"]
+    found = [f"{systemctl} daemon-reload", f"{systemctl} enable --now {timer}"]
     return (
         [*found, "loginctl enable-linger   # to run it while you are not logged in"]
         if scope == "user"
@@ -71,18 +76,19 @@ def enabling(scope: str) -> list[str]:
 
 def once(plan: SchedulePlan) -> str:
     """The command that runs it once and shows what it said."""
+    service, name = service_of(plan.schedule.job), name_of(plan.schedule.job)
     if plan.scope == "user":
-        return f"systemctl --user start {SERVICE}; journalctl --user -u {NAME} -n 20"
-    return f"sudo systemctl start {SERVICE}; sudo journalctl -u {NAME} -n 20"
+        return f"systemctl --user start {service}; journalctl --user -u {name} -n 20"
+    return f"sudo systemctl start {service}; sudo journalctl -u {name} -n 20"
 
 
 def installed_text(plan: SchedulePlan, done: tuple[tuple[str, str], ...], *, enabled: bool) -> str:
     """What was written, and what is left to do."""
     lines = [f"{escape(path)}  {what}" for path, what in done]
     if enabled:
-        lines.append(f"{TIMER} is enabled and started.")
+        lines.append(f"{timer_of(plan.schedule.job)} is enabled and started.")
     else:
-        lines += ["Not enabled yet:", *(f"  {command}" for command in enabling(plan.scope))]
+        lines += ["Not enabled yet:", *(f"  {command}" for command in enabling(plan))]
     lines += ["To run it once now, and see what it says:", f"  {once(plan)}"]
     return "\n".join(lines) + "\n"
 
@@ -95,10 +101,12 @@ def plan_json(
     return dump(
         "schedule",
         {
+            "job": schedule.job,
             "scope": plan.scope,
             "user": schedule.user,
             "at": schedule.at,
             "folder": schedule.folder,
+            "stop_unit": None if isinstance(schedule, Schedule) else schedule.stop_unit,
             "commands": [list(words) for words in schedule.commands()],
             "units": [{"path": unit.path, "text": unit.text} for unit in plan.units],
             "cron": plan.cron,
@@ -121,15 +129,15 @@ def status_text(status: ScheduleStatus, screen: Screen) -> str:
     for line in status.cron:
         lines += ["cron", f"  {escape(line)}", ""]
     if not lines:
-        lines = ["No snapshot is scheduled here, as far as can be seen.", ""]
-        lines += [f"To schedule one:   {screen.program} schedule snapshot --to DIR", ""]
+        lines = ["Nothing is scheduled here, as far as can be seen.", ""]
+        lines += [f"To schedule snapshots:   {screen.program} schedule snapshot --to DIR", ""]
     for gap in status.not_checked:
         lines += screen.wrap(f"not seen: {gap.what}: {gap.why}", hanging=2)
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
 def _scheduled(one: Scheduled, screen: Screen) -> list[str]:
-    lines = [f"systemd, {one.scope} units"]
+    lines = [f"{one.job}: systemd, {one.scope} units"]
     lines += [f"  {escape(path)}" for path in one.paths]
     lines += [f"    {escape(command)}" for command in one.commands]
     if one.active is None and one.enabled is None:
@@ -143,14 +151,15 @@ def _scheduled(one: Scheduled, screen: Screen) -> list[str]:
     rows = [["timer", state], ["last run", last], ["next run", escape(one.next_at or "none")]]
     lines += table(rows, indent=2)
     if one.last_failed:
-        lines.append(f"  {_journal(one.scope)}")
+        lines.append(f"  {_journal(one.scope, one.job)}")
     if one.stale:
         lines.append("  The files changed since systemd read them: systemctl daemon-reload")
     return lines
 
 
-def _journal(scope: str) -> str:
-    return f"journalctl --user -u {NAME}" if scope == "user" else f"sudo journalctl -u {NAME}"
+def _journal(scope: str, job: Job) -> str:
+    name = name_of(job)
+    return f"journalctl --user -u {name}" if scope == "user" else f"sudo journalctl -u {name}"
 
 
 def status_json(status: ScheduleStatus) -> str:
@@ -160,6 +169,7 @@ def status_json(status: ScheduleStatus) -> str:
         {
             "systemd": [
                 {
+                    "job": one.job,
                     "scope": one.scope,
                     "paths": list(one.paths),
                     "commands": list(one.commands),

@@ -19,13 +19,13 @@ _COLOURS = {
 }
 _OURS = re.compile(
     r"(?<![\w/.=-])mem0audit "
-    r"(?=(?:--help|audit|status|explain|show|users|log|snapshot|relocate|recover|repair|delete|residue|export|ledger|review|schedule|config|help"
-    r"|demo)\b)"
+    r"(?=(?:--help|audit|status|explain|show|users|log|snapshot|relocate|recover|repair|prune|delete|residue|export|ledger"
+    r"|review|schedule|config|help|demo)\b)"
 )
 _ABOUT_INSTALL = re.compile(
     r"(\s*mem0audit )"
-    r"(audit|status|show|users|log|snapshot create|snapshot restore|relocate|recover|repair|delete|residue|export"
-    r"|ledger status|ledger source|ledger expire|ledger supersede"
+    r"(audit|status|show|users|log|snapshot create|snapshot restore|relocate|recover|repair|prune|delete"
+    r"|residue|export|ledger status|ledger source|ledger expire|ledger supersede"
     r"|review confirm|review replace|review expire|review delete|review)"
     r"(?= |$)"
 )

@@ -26,6 +26,7 @@ from mem0audit.core.model import (
     RowSink,
     StrandedTable,
 )
+from mem0audit.core.signs import FindSecrets, MessageSecrets, Secret, may_hold_secret
 from mem0audit.core.times import instant
 from mem0audit.stores import sqlitefiles
 from mem0audit.stores.child import Child, ChildFailed, worthwhile
@@ -241,6 +242,28 @@ def _message_scopes(reading: Reading) -> tuple[MessageScope, ...]:
     except sqlite3.DatabaseError as error:
         reading.problem = reading.problem or sqlitefiles.problem_of(error, reading.path)
     return tuple(MessageScope(scope, count) for scope, count in sorted(scopes.items()))
+
+
+def secrets_in_messages(path: str, find: FindSecrets, alone: bool = False) -> tuple[MessageSecrets, ...]:
+    """The credentials that `find` finds in the `messages` table (mem0 2.0.0 and later), by session scope; nothing
+    where it does not read: `read_history_file` says that. `alone` as for sqlitefiles.read_file."""
+    found: Counter[tuple[str, Secret]] = Counter()
+
+    def take(page: list[Any]) -> None:
+        for _, scope, content in page:
+            if type(content) is str and may_hold_secret(content):
+                found.update({("" if scope is None else str(scope), secret) for secret in find(content)})
+
+    def body(reading: Reading) -> None:
+        found.clear()
+        if {"session_scope", "content"} <= set(_columns(reading, "messages")):
+            _pages(reading, "SELECT rowid, session_scope, content FROM messages", take)
+
+    sqlitefiles.read_file(path, body, check=False, alone=alone)
+    return tuple(
+        MessageSecrets(scope, secret, count)
+        for (scope, secret), count in sorted(found.items(), key=lambda one: one[0][0])
+    )
 
 
 # --- The rows --------------------------------------------------------------------------------------

@@ -651,9 +651,12 @@ class Ledger:
             )
 
     def forget_memories(self, ids: Iterable[str]) -> None:
-        """Drops the rows of memories whose points are gone; what they replaced goes with them."""
+        """Drops the rows of memories whose points are gone. One that replaced another whose row stays, stays too: with
+        it the mark of the other would go."""
         with self._writing() as db:
-            db.executemany("DELETE FROM memory WHERE id = ?", [(_text(i),) for i in ids])
+            rows = {_untext(i) for (i,) in db.execute("SELECT id FROM memory")}
+            going = removable(rows.intersection(ids), rows, self._successors(db), lambda _: False)
+            db.executemany("DELETE FROM memory WHERE id = ?", [(_text(i),) for i in going])
 
     # -- the agent --
 

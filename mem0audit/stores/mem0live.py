@@ -11,7 +11,7 @@ import inspect
 import platform
 import sqlite3
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
@@ -94,7 +94,7 @@ class LiveMemory:
         self.has_graph = bool(getattr(memory, "enable_graph", False))
         if self.has_graph:
             self._memory.enable_graph = False
-        # what is open already is the agent's; with it open each deletion looks through every entity
+        # what is open already is the agent's
         self._memory._entity_store = None
         self._is_async = is_async(memory)
         self.versions = versions_here()
@@ -130,11 +130,14 @@ class LiveMemory:
                 found[str(name)] = connection
         return found
 
-    def delete(self, memory_id: str | int) -> bool:
-        """Deletes one memory by id; False where there is none."""
+    def delete(self, memory_id: str | int, still: Callable[[Mapping[str, Any]], bool] | None = None) -> bool:
+        """Deletes one memory by id; False where there is none, or where `still` says of its payload that it stays."""
+        # with it open each deletion looks through every entity
+        self._memory._entity_store = None
         problem: Exception | None = None
         for _ in range(_TRIES):
-            if self._memory.vector_store.get(vector_id=memory_id) is None:
+            there = self._memory.vector_store.get(vector_id=memory_id)
+            if there is None or not (still is None or still(there.payload or {})):
                 return False
             problem = self._try(memory_id)
             if problem is None:

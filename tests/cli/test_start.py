@@ -32,7 +32,7 @@ def test_every_command_is_in_the_help_and_has_its_own(tmp_path: Path) -> None:
     groups = ["snapshot", "ledger", "review", "schedule", "config"]
     assert listed == [
         *("audit", "status", "explain", "show", "users", "log"),
-        *("relocate", "recover", "repair", "delete", "residue", "export", "demo", "help"),
+        *("relocate", "recover", "repair", "prune", "delete", "residue", "export", "demo", "help"),
         *groups,
     ]
     assert "..." not in text.split("Commands:")[1]  # no summary is cut

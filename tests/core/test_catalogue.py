@@ -83,9 +83,9 @@ Q952 collection-unhealthy high planned
 Q953 read-only-or-strict medium planned
 Q954 no-owner-index low planned
 Q955 version-gap medium planned
-S801 secret-in-store critical planned
-S802 not-from-user low planned
-S803 instruction-like info planned
+S801 secret-in-store critical
+S802 not-from-user low
+S803 instruction-like info
 S804 deleted-text-kept info
 S805 telemetry-store info
 T701 expired-memory medium
@@ -98,7 +98,7 @@ T706 wide-gap medium
 
 SNAPSHOT_COMMANDS = {"create", "list", "show", "verify", "restore", "keep", "expire", "import", "diff"}
 COMMANDS = {
-    *("audit", "status", "explain", "show", "users", "log", "relocate", "recover", "repair"),
+    *("audit", "status", "explain", "show", "users", "log", "relocate", "recover", "repair", "prune"),
     *("ledger", "review"),
     *("config", "demo", "snapshot", "schedule"),
     *("delete", "residue", "export"),

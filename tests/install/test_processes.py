@@ -11,12 +11,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from mem0audit.install.host import Host
+from mem0audit.install.host import Host, this_host
 from mem0audit.install.processes import described, holders, stores_held, unit_in
 from tests.install.conftest import private_tmp
 
@@ -354,3 +355,22 @@ def test_another_run_of_this_command_is_no_holder(tmp_path: Path, host: Host, ru
         assert (str(folder) in found) is expected
         held = {holder.pid for holder in holders([str(folder)], host).holders}
         assert (child.pid in held) is expected
+
+
+def test_looking_for_stores_takes_no_lock_from_this_process(tmp_path: Path) -> None:
+    """POSIX drops a process's locks on a file when any descriptor of it is closed: `mem0audit.erase` inside the agent
+    looks for other stores too, while another thread may be in a transaction."""
+    path = tmp_path / "history.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as mine:
+        mine.execute("CREATE TABLE history (id TEXT)")
+        mine.execute("BEGIN IMMEDIATE")
+        found = stores_held(this_host())
+        code = (
+            "import sqlite3, sys\n"
+            "try: sqlite3.connect(sys.argv[1], timeout=0).execute('BEGIN IMMEDIATE'); print('got it')\n"
+            "except sqlite3.OperationalError: print('locked')"
+        )
+        other = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True)
+        mine.execute("COMMIT")
+    assert str(path) in [one.path for one in found]
+    assert other.stdout.strip() == "locked"

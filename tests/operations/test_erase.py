@@ -95,6 +95,7 @@ def bytes_of(store: StoreCopy, *words: str) -> list[str]:
     ]
 
 
+@pytest.mark.thorough
 def test_redacted_through_kills(store: StoreCopy, tmp_path: Path) -> None:
     """Stopped by an agent that starts before the texts are emptied, and killed after that is written: the receipt
     counts all runs, and says what nobody can search for any more."""
@@ -196,6 +197,7 @@ def test_what_cannot_be_redacted_is_refused_before_anything_is_deleted(store: St
     assert blobs(store) == before
 
 
+@pytest.mark.thorough
 def test_killed_at_every_stage_and_then_finished(store: StoreCopy, tmp_path: Path) -> None:
     """Before anything, in the middle, after the last memory, after the entities: the same command goes on, and the
     receipt counts all runs."""

@@ -12,7 +12,11 @@ import pytest
 
 import mem0audit
 from mem0audit.core.errors import CouldNotRead, Failed, Refused, UsageProblem
+from mem0audit.core.scopes import scope_of
+from mem0audit.install.host import this_host
+from mem0audit.operations.erase import erase_inside
 from tests.builders import MemoryBuilder, RawHistory, RawPoints, copy_store
+from tests.operations.test_prune import Transactions, locks_on
 
 Build = Callable[..., MemoryBuilder]
 
@@ -114,3 +118,18 @@ def test_what_is_refused(build: Build) -> None:
     agent.memory.vector_store.client._client.location = ":memory:"
     with pytest.raises(Refused, match="no embedded Qdrant folder"):
         mem0audit.erase(agent.memory, user_id="alice")
+
+
+def test_no_lock_of_the_agents_own_is_dropped(build: Build, own_home: Path) -> None:
+    """While it reads, the agent's other connections are mid-transaction; other stores are looked for too."""
+    agent = build()
+    ids = [agent.add(f"zora {n}", user_id="zora-of-the-locks") for n in range(2)]
+    agent.add("alice", user_id="alice")
+    paths = [agent.history, *agent.vectors.glob("collection/*/storage.sqlite")]
+    held = Transactions(paths, again="reading both stores again")
+    done = erase_inside(
+        agent.memory, this_host(), scope=scope_of("zora-of-the-locks", None, None), progress=held
+    )
+    assert held.lost == [] and locks_on(paths) == held.wanted
+    held.end()
+    assert set(done.ids) == set(ids) and "looking at other stores" in held.seen

@@ -363,6 +363,7 @@ def check_after_a_fault(folder: Path, to: Path, first: str, before: dict[str, st
             shutil.rmtree(one.path)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
 def test_an_error_at_every_step(tmp_path: Path, code: int) -> None:
     folder, to, first, before = prepared(tmp_path)
@@ -401,6 +402,7 @@ def test_an_error_at_every_step(tmp_path: Path, code: int) -> None:
         check_after_a_fault(folder, to, first, before, f"{name} {number}")
 
 
+@pytest.mark.thorough
 def test_a_kill_at_every_step(tmp_path: Path) -> None:
     folder, to, first, before = prepared(tmp_path)
     source = test_read_only.tree(folder)

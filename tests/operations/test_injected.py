@@ -25,6 +25,7 @@ FAULTS = (
 OURS = {"erasures.json", ".mem0audit.lock"}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("what", ["create", "import"])
 def test_no_fault_lists_half_a_snapshot_or_leaves_litter(tmp_path: Path, what: str) -> None:
     if shutil.which("strace") is None:

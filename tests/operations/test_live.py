@@ -124,6 +124,7 @@ def test_a_clean_store_is_looked_at_once(store: MemoryBuilder) -> None:
         assert codes(store, nothing) == ([], [], 0)
 
 
+@pytest.mark.thorough
 def test_a_short_soak() -> None:
     """The real soak is scripts/soak for a minute, and with `--wal`; its bound on the slowest write is not for a busy
     machine, where no write may fail, after SQLite's own 5 s."""

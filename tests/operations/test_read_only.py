@@ -234,6 +234,7 @@ def test_wal_closed_cleanly(install: Install, plain: Forks) -> None:
     assert given["audit"].code in (0, 1)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes nobody, which only root can")
 def test_wal_of_an_agent_living_then_killed_then_without_its_register(
     install: Install, plain: Forks, ordinary: Forks

@@ -295,6 +295,7 @@ def quickly(store: Install) -> None:
         redact(store)
 
 
+@pytest.mark.thorough
 def test_a_kill_at_every_step(made: World, tmp_path: Path) -> None:
     copies = Copies(made, tmp_path)
     seen: list[str] = []
@@ -313,6 +314,7 @@ def test_a_kill_at_every_step(made: World, tmp_path: Path) -> None:
         assert not list(store.folder.rglob("*mem0audit*")), name
 
 
+@pytest.mark.thorough
 def test_an_error_at_every_step(made: World, tmp_path: Path) -> None:
     copies = Copies(made, tmp_path)
     for name in STEPS:

@@ -353,6 +353,7 @@ def check_settled(world: World, where: Any) -> None:
     plan_discard(installed(world.new), this_host(), "move")  # it is on record, whoever finished it
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("code", [errno.ENOSPC])
 def test_an_error_at_every_step(durable: Path, code: int) -> None:
     copies = Copies(durable)
@@ -371,6 +372,7 @@ def test_an_error_at_every_step(durable: Path, code: int) -> None:
         check_settled(world, (name, number))
 
 
+@pytest.mark.thorough
 def test_a_kill_at_every_step(durable: Path) -> None:
     copies = Copies(durable, wal=True)
     courses = set()

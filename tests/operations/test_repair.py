@@ -18,6 +18,7 @@ from mem0audit.core.errors import CouldNotRead, Refused
 from mem0audit.core.model import Install
 from mem0audit.core.repair import RepairPlan, Wanted, repair_steps
 from mem0audit.install.host import Host, this_host
+from mem0audit.operations import changes
 from mem0audit.operations import ledger as ledgers
 from mem0audit.operations import repair as operation
 from mem0audit.operations.audit import audit
@@ -209,7 +210,7 @@ def test_cut_off_gone_on_with_and_then_nothing(store: Store) -> None:
     assert in_child(lambda: apply_repair(plan, host, progress=Killed("deleting memories", 2)) and 0) == 9
     rest = store.plan()
     assert len(rest.todo.of("delete")) == 3 and not rest.todo.unlink
-    done = apply_repair(rest, host)
+    done = apply_repair(rest, host).changed
     assert (done.deleted, done.rewritten, done.entities, done.links, done.remaining) == (3, 1, 0, 0, ())
     assert done.snapshot is not None and Path(done.snapshot, "manifest.json").exists()
 
@@ -240,7 +241,7 @@ def test_cut_off_gone_on_with_and_then_nothing(store: Store) -> None:
     again = store.plan()
     assert again.todo.steps == ()
     taken = list((store.folder.parent / "snapshots").iterdir())
-    assert apply_repair(again, host).snapshot is None
+    assert apply_repair(again, host).changed.snapshot is None
     assert list((store.folder.parent / "snapshots").iterdir()) == taken
 
 
@@ -305,13 +306,13 @@ def test_an_old_mem0_writes_nothing_again(store: Store) -> None:
 
 def test_every_other_change_is_seen(store: Store) -> None:
     vectors, history = EmbeddedStore(str(store.vectors)), store.folder / "mem0_dir" / "history.db"
-    door = operation.find_door(store.install, store.host)
-    before = operation._picture(vectors, door, None)
+    door = changes.find_door(store.install, store.host)
+    before = changes._picture(vectors, door, None)
     todo = store.plan(Wanted(frozenset({"T701"}))).todo
 
     def seen(expected: Counter[tuple[str, str]] | None = None) -> str | None:
-        after = operation._picture(vectors, door, before)
-        return operation._other_changes(before, after, todo, expected or Counter(), door)
+        after = changes._picture(vectors, door, before)
+        return changes._other_changes(before, after, todo, expected or Counter(), door)
 
     assert seen() is None
     raw = RawPoints(store.vectors)

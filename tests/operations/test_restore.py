@@ -495,6 +495,7 @@ def check_settled(world: World, where: Any) -> None:
     assert len(old) == 1, where  # what was there before is never lost
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("code", "wal"), [(errno.EIO, False), (errno.ENOSPC, True)])
 def test_an_error_at_every_step_in_place(tmp_path: Path, code: int, wal: bool) -> None:
     seen = steps_of(tmp_path / "steps", wal=wal)
@@ -511,6 +512,7 @@ def test_an_error_at_every_step_in_place(tmp_path: Path, code: int, wal: bool) -
         check_settled(world, (name, number))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("wal", [False, True])
 def test_a_kill_at_every_step_in_place(tmp_path: Path, wal: bool) -> None:
     seen = steps_of(tmp_path / "steps", wal=wal)
@@ -527,6 +529,7 @@ def test_a_kill_at_every_step_in_place(tmp_path: Path, wal: bool) -> None:
     assert courses >= ({"clean", "finish"} if wal else {None, "clean", "finish"})
 
 
+@pytest.mark.thorough
 def test_a_kill_and_then_an_error_while_it_is_settled(tmp_path: Path) -> None:
     copies = Copies(tmp_path)
     for name, number in (("restore.exchange", 2), ("restore.aside", 2), ("restore.write", 4)):
@@ -540,6 +543,7 @@ def test_a_kill_and_then_an_error_while_it_is_settled(tmp_path: Path) -> None:
         check_settled(world, (name, number))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("flags", ["neither", "noreplace only"])
 def test_without_an_exchange_of_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: str) -> None:
     """A filesystem or C library that has no RENAME_EXCHANGE: rename twice, killed at each of them."""
@@ -571,6 +575,7 @@ def test_without_an_exchange_of_names(tmp_path: Path, monkeypatch: pytest.Monkey
             check_settled(world, (name, number))
 
 
+@pytest.mark.thorough
 def test_a_fault_and_a_kill_at_every_step_into_a_new_folder(tmp_path: Path) -> None:
     seen = steps_of(tmp_path / "steps", to=True)
     world = World(tmp_path / "live")
@@ -1443,6 +1448,7 @@ def test_errors_are_ours(tmp_path: Path) -> None:
     assert halves(world.store) == world.old
 
 
+@pytest.mark.thorough
 def test_an_expiry_in_the_middle_leaves_both_or_neither(tmp_path: Path) -> None:
     """A restore holds no lock of the folder of snapshots: it may lie on a disk that is only read. It needs none."""
     seen = steps_of(tmp_path / "steps")

@@ -352,6 +352,7 @@ with MemoryBuilder(sys.argv[1]) as agent:
 """
 
 
+@pytest.mark.thorough
 def test_nothing_is_told_beside_a_writer_at_full_speed(tmp_path: Path) -> None:
     """Seals by snapshots (which are settled), and audits, while mem0 writes without a pause."""
     seed = random.randrange(1 << 30)

@@ -492,6 +492,7 @@ def check_after_a_fault(store: Any, folder: Path, first: str, before: dict[str, 
             shutil.rmtree(one.path)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("code", "wal"), [(errno.ENOSPC, False), (errno.EIO, True)])
 def test_an_error_at_every_step(tmp_path: Path, code: int, wal: bool) -> None:
     store = copy_store("2.2.1", tmp_path)
@@ -811,6 +812,7 @@ def test_only_our_own_leftovers_are_removed(tmp_path: Path) -> None:
 # --- beside a living agent -----------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_short_soak() -> None:
     """mem0 at full speed, batches of five too; the real soak is `scripts/soak --snapshots` for a minute, and without
     `--wal`. Here a machine may be slow: that no write fails, after SQLite's own 5 s, is what counts."""

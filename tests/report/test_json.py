@@ -52,6 +52,8 @@ KINDS = (
     "recover",
     "repair-plan",
     "repair",
+    "prune-plan",
+    "prune",
     "recover-plan",
     "put-back-plan",
     "put-back",

@@ -16,7 +16,7 @@ BEFORE = [p.name for p in sorted(STORES.iterdir()) if (p / "pre_delete_all").exi
 
 # What these stores truly have: one memory of bob that expired in 2020 (2.0.12 on), and in the first store
 # entities that its fresh-process deletions never cleaned (facts about mem0 2.0.0 to 2.2.1).
-TRUE = {"T701": 1, "I204": 1}
+TRUE = {"T701": 1, "I204": 1, "S802": 1}
 
 
 @pytest.mark.parametrize("name", FINAL)

@@ -910,6 +910,7 @@ def test_hot_journal(tmp_path: Path) -> None:
     assert got.bad == ()
 
 
+@pytest.mark.thorough
 def test_many_rows_hold_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """100,000 small rows, read while one write forces the closing scan: no read transaction near its limit."""
     storage = new_store(tmp_path, [])

@@ -457,6 +457,7 @@ def test_beside_a_writer_at_full_speed(tmp_path: Path, mode: str) -> None:
     assert float(worst) < within(1)
 
 
+@pytest.mark.thorough
 def test_300_000_rows_hold_nobody_up(tmp_path: Path) -> None:
     path = log(tmp_path / "history.db", rows=[add_row(n, text=f"text {n}" * 10) for n in range(300_000)])
 

@@ -134,6 +134,7 @@ ledger.migrate(Counting(ledger.connect(path), int(sys.argv[2])))
 """
 
 
+@pytest.mark.thorough
 def test_a_kill_at_each_step_of_a_migration(tmp_path: Path) -> None:
     """Before every single statement: the next run makes it whole."""
     with ledger(tmp_path / "whole"):

@@ -129,6 +129,7 @@ def test_dying_between_the_two_writes(operation: str, tmp_path: Path) -> None:
     assert len(found[kind]) == 1
 
 
+@pytest.mark.thorough
 def test_an_operation_that_cannot_be_cut_says_so(tmp_path: Path) -> None:
     with worker_at(tmp_path) as worker, pytest.raises(Refused, match="so nothing was cut"):
         worker.crash_after_vector("delete", id="00000000-0000-0000-0000-000000000000")
@@ -285,6 +286,7 @@ def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     process.stdout.close()
 
 
+@pytest.mark.thorough
 def test_no_worker_outlives_us(holder: subprocess.Popen[str], tmp_path: Path) -> None:
     assert holder.stdout is not None
     pid = int(holder.stdout.readline())

@@ -13,31 +13,57 @@ RULES = (
         summary="A password, key or token is stored as a memory, or in what is kept of one.",
         comes_about="Somebody told it to the agent, or raw messages were added (infer=False). mem0 filters "
         "nothing in any version, and gives it back verbatim.",
-        looks_like="The text of a point, an entity, a history row or a message has the form of a credential.",
-        to_do="This version does not search for secrets. If you know of one: rotate it first, then delete the "
-        "memory through mem0, and read S804 for what stays.",
-        planned=True,
+        looks_like="A text has the form of a credential: a token with its mark (AKIA…, ghp_…, sk-…), a private key, "
+        "a password in a URL, or a value after words like `the password is`. It is shown by its kind and length, "
+        "never itself. Ids and digests, which mem0 writes, are none. What has no such form is not found.",
+        to_do="\n".join(
+            (
+                "First change it where it is used: whoever could read the store, its snapshots or its log had it.",
+                "Then have it deleted everywhere, with the agent stopped (--redact empties the log's text too):",
+                commands("mem0audit delete --memory MEMORY_ID --redact --dry-run"),
+                "In the log alone, of a memory that is gone: the same command with its id. In chat messages: of the "
+                "whole scope, as `mem0audit residue --user USER` says. Snapshots keep it until they expire.",
+                "So that it does not come again: have the agent extract from the user's own turns only, and never "
+                "store credentials (mem0's custom prompts can say so; they are no guard).",
+            )
+        ),
     ),
     Rule(
         code="S802",
         name="not-from-user",
         severity=Severity.LOW,
         summary="The memory came from the assistant or a tool, not from the user.",
-        comes_about="mem0 2.x extracts from assistant turns too; infer=False stores whatever role it is given.",
-        looks_like="role or attributed_to in the payload is not the user.",
-        to_do="This version does not look for it. One memory's role and origin:\n"
-        + commands("mem0audit show MEMORY_ID"),
-        planned=True,
+        comes_about="mem0 2.x extracts from assistant turns too; infer=False stores whatever role it is given. So "
+        "what a web page or a file said can become a memory.",
+        looks_like="role or attributed_to in the payload is not the user (mem0 writes role for infer=False from "
+        "0.1.100 on, attributed_to from 2.0.0 on). Counted for each collection; each one that also reads as an order "
+        "(S803) is high. A memory with neither says nothing of where it came from, and is not counted.",
+        to_do="\n".join(
+            (
+                "Read those that are high, and ask the user whether they hold (`mem0audit show` names the role):",
+                commands("mem0audit show MEMORY_ID"),
+                "What prevents it: extract from user turns only. What nobody can vouch for is better deleted:",
+                commands("mem0audit delete --memory MEMORY_ID --dry-run"),
+            )
+        ),
     ),
     Rule(
         code="S803",
         name="instruction-like",
         severity=Severity.INFO,
         summary="The text reads as a standing order to the agent, not as a fact.",
-        comes_about="A prompt was stored as a memory, or somebody planted one through what the agent read.",
-        looks_like="Wording that tells the agent what to do from now on.",
-        to_do="This version does not look for it.",
-        planned=True,
+        comes_about="The user asked for it (`always answer in French`), a prompt was stored as a memory, or "
+        "somebody planted it through what the agent read.",
+        looks_like="Wording that tells the agent what to do from now on, sets aside what it was told, leaves checks "
+        "out, allows everything beforehand or sends things away; look-alike letters, invisible characters and long "
+        "texts around it do not hide it. It is judged by form, in English: a false fact in plain words has none, and "
+        "is not seen.",
+        to_do="\n".join(
+            (
+                "An order of the user's own is fine. Of one that is not, find out where it came from first:",
+                commands("mem0audit show MEMORY_ID", "mem0audit delete --memory MEMORY_ID --dry-run"),
+            )
+        ),
     ),
     Rule(
         code="S804",

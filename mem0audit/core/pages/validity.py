@@ -19,6 +19,8 @@ RULES = (
                 "If expired is to mean gone, have them deleted; the log keeps the text (S804):",
                 commands("mem0audit repair T701 --dry-run"),
                 REPAIRED_AFTER_A_SNAPSHOT,
+                "All that mem0 hides by now, as a command for a timer:",
+                commands("mem0audit prune --dry-run"),
             )
         ),
         repaired=True,

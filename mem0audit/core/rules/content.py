@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from datetime import date, datetime, timezone
+from functools import wraps
 from urllib.parse import unquote
 
+from mem0audit.core.model import NotChecked, Severity
 from mem0audit.core.points import CAMEL, NO_DATA, NO_TEXT, TELEMETRY, Owner, shown_owner
+from mem0audit.core.prune import hidden_since
 from mem0audit.core.reading import Memories, Reading
 from mem0audit.core.rules.verdict import RuleFunction, Verdict, finding
 from mem0audit.core.timeline import DELETE
@@ -100,19 +102,141 @@ def expired_memory(r: Reading) -> Iterable[Verdict]:
 
     The day counts in UTC, as mem0's own `_payload_is_expired` does (2.0.10 to 2.2.1).
     """
-    today = datetime.fromtimestamp(r.now, timezone.utc).date()
     for home in r.memories:
         for memory_id, point in home.noted:
-            if not point.expires:
-                continue
-            try:
-                passed = date.fromisoformat(str(point.expires)) < today
-            except ValueError:
-                continue
-            if passed:
+            since = hidden_since(point.expires) if point.expires else None
+            if since is not None and since <= r.now:
                 yield finding(
                     "T701",
                     {"owner": shown_owner(point.owner), "expired": point.expires, "point row": point.rowid},
+                    memory_id=memory_id,
+                    path=home.info.path,
+                    subject=home.info.name,
+                )
+
+
+def _only_where_looked(judge: RuleFunction) -> RuleFunction:
+    """A rule about wording, which says so itself where no text was looked at."""
+
+    @wraps(judge)
+    def rule(r: Reading) -> Iterable[Verdict]:
+        if r.texts_looked_at:
+            return judge(r)
+        return [
+            NotChecked(
+                judge.__doc__.partition(":")[0] if judge.__doc__ else "",
+                "texts were not looked at",
+                gap=False,
+            )
+        ]
+
+    return rule
+
+
+@_only_where_looked
+def secret_in_store(r: Reading) -> Iterable[Verdict]:
+    """S801: a credential in a memory, an entity, a history row or a message."""
+    rows = {} if r.timeline is None else dict(r.timeline.secrets)
+    for home in r.memories:
+        for memory_id, point in home.signed:
+            for secret in point.signs.secrets if point.signs else ():
+                logged = rows.pop((memory_id, secret), 0)
+                yield finding(
+                    "S801",
+                    {
+                        "credential": f"{secret.kind} {secret.masked}",
+                        "in": "the memory"
+                        + (f", {logged} history row{'s' * (logged != 1)}" if logged else ""),
+                        "owner": shown_owner(point.owner),
+                        "point row": point.rowid,
+                    },
+                    memory_id=memory_id,
+                    path=home.info.path,
+                    subject=home.info.name,
+                )
+    for (memory_id, secret), count in rows.items():
+        yield finding(
+            "S801",
+            {
+                "credential": f"{secret.kind} {secret.masked}",
+                "in": f"{count} history row{'s' * (count != 1)}",
+            },
+            memory_id=memory_id,
+            path=r.history_path,
+            subject="history",
+        )
+    for of in r.entities:
+        for entity_id, entity in of.read.rows.items():
+            for secret in entity.secrets:
+                yield finding(
+                    "S801",
+                    {
+                        "credential": f"{secret.kind} {secret.masked}",
+                        "in": "an entity",
+                        "entity": str(entity_id),
+                        "owner": shown_owner(entity.owner),
+                    },
+                    path=of.info.path,
+                    subject=of.info.name,
+                )
+    for message in r.in_messages:
+        yield finding(
+            "S801",
+            {
+                "credential": f"{message.secret.kind} {message.secret.masked}",
+                "in": f"{message.count} chat message{'s' * (message.count != 1)}",
+            },
+            path=r.history_path,
+            subject=f"messages of {message.scope}",
+        )
+
+
+@_only_where_looked
+def not_from_user(r: Reading) -> Iterable[Verdict]:
+    """S802: an assistant's or a tool's word, not the user's: one finding a collection, and a high one for each that
+    reads as an order besides."""
+    for home in r.memories:
+        said: Counter[str] = Counter()
+        for memory_id, point in home.signed:
+            if point.signs is None or point.signs.said_by is None:
+                continue
+            if point.signs.order is None:
+                said[point.signs.said_by] += 1
+                continue
+            yield finding(
+                "S802",
+                {
+                    "said by": point.signs.said_by,
+                    "text": point.signs.order,
+                    "owner": shown_owner(point.owner),
+                    "point row": point.rowid,
+                },
+                memory_id=memory_id,
+                path=home.info.path,
+                subject=home.info.name,
+                severity=Severity.HIGH,
+            )
+        if said:
+            yield finding(
+                "S802",
+                {
+                    "memories": said.total(),
+                    "said by": ", ".join(f"{who} ({count})" for who, count in said.most_common(5)),
+                },
+                path=home.info.path,
+                subject=home.info.name,
+            )
+
+
+@_only_where_looked
+def instruction_like(r: Reading) -> Iterable[Verdict]:
+    """S803: it reads as a standing order to the agent."""
+    for home in r.memories:
+        for memory_id, point in home.signed:
+            if point.signs is not None and point.signs.order is not None:
+                yield finding(
+                    "S803",
+                    {"text": point.signs.order, "owner": shown_owner(point.owner), "point row": point.rowid},
                     memory_id=memory_id,
                     path=home.info.path,
                     subject=home.info.name,
@@ -166,6 +290,9 @@ RULES: dict[str, RuleFunction] = {
     "C603": foreign_payload,
     "C604": repeated_text,
     "T701": expired_memory,
+    "S801": secret_in_store,
+    "S802": not_from_user,
+    "S803": instruction_like,
     "S804": deleted_text_kept,
     "S805": telemetry_store,
 }

@@ -7,7 +7,7 @@ from functools import wraps
 from typing import Any
 
 from mem0audit.core.catalogue import CATALOGUE
-from mem0audit.core.model import Finding, NotChecked
+from mem0audit.core.model import Finding, NotChecked, Severity
 from mem0audit.core.points import clipped
 from mem0audit.core.reading import Reading
 from mem0audit.core.seal import SealCheck
@@ -57,12 +57,16 @@ def finding(
     path: str | None = None,
     subject: str | None = None,
     help: str | None = None,
+    severity: Severity | None = None,
 ) -> Finding:
-    """A finding of rule `code`; without `help` of its own it points to the repair, or to the rule's page."""
+    """A finding of rule `code`, as severe as its catalogue entry says unless told otherwise.
+
+    Without `help` of its own it points to the repair, or to the rule's page.
+    """
     way = f"mem0audit repair {code} --dry-run" if CATALOGUE[code].repaired else f"mem0audit explain {code}"
     return Finding(
         code=code,
-        severity=CATALOGUE[code].severity,
+        severity=CATALOGUE[code].severity if severity is None else severity,
         memory_id=memory_id,
         path=path,
         subject=None if subject is None else clipped(subject, 2 * LONGEST),

@@ -1,0 +1,62 @@
+"""Credentials in a text, by detect-secrets and by our own forms. No network: nothing found is ever tried out.
+
+detect-secrets' forms of real tokens are used; what it guesses by entropy or by a word beside it is not: in sentences,
+ids and digests (mem0 writes both) that is nearly everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from itertools import chain
+from typing import Any, Final
+
+from mem0audit.core.signs import Secret, known_tokens, masked, may_hold_secret, named_values
+
+LONGEST: Final = 1_000_000
+"""Characters of a text that are searched."""
+PIECE: Final = 2_000
+"""Characters that are searched at once, so that no form takes long on a hostile text; pieces overlap by OVERLAP."""
+OVERLAP: Final = 300
+_BY_GUESS: Final = frozenset(
+    {
+        "Base64 High Entropy String",
+        "Hex High Entropy String",
+        "Secret Keyword",
+        "Public IP (ipv4)",
+    }
+)
+
+
+@cache
+def _detectors() -> tuple[Any, ...]:
+    """detect-secrets' plugins that know a form. 0.2 s to import, so only once there is something to look at."""
+    from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
+
+    kinds: dict[str, Any] = get_mapping_from_secret_type_to_class()
+    return tuple(plugin() for kind, plugin in sorted(kinds.items()) if kind not in _BY_GUESS)
+
+
+def find_secrets(text: str) -> tuple[Secret, ...]:
+    """The credentials in a text, each kind and value once, masked. Never raises."""
+    found: dict[str, Secret] = {}
+    for piece in _pieces(text[:LONGEST]):
+        if not may_hold_secret(piece):
+            continue
+        for kind, value in chain(known_tokens(piece), _detected(piece), named_values(piece)):
+            # two detectors may know one token, each a part of it
+            if not any(value in other or other in value for other in found):
+                found[value] = Secret(kind, masked(value))
+    return tuple(dict.fromkeys(found.values()))
+
+
+def _detected(text: str) -> Iterator[tuple[str, str]]:
+    for detector in _detectors():
+        for value in detector.analyze_string(text):
+            yield detector.secret_type, value
+
+
+def _pieces(text: str) -> Iterator[str]:
+    for line in text.splitlines():
+        for start in range(0, max(len(line) - OVERLAP, 1), PIECE - OVERLAP):
+            yield line[start : start + PIECE]
