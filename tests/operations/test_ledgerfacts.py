@@ -350,6 +350,18 @@ def test_a_repair_that_deletes_takes_what_was_replaced(store: Store, tmp_path: P
         assert set(book.memories()) == store.stored()
 
 
+def test_a_prune_inside_the_agent_takes_what_was_replaced(store: Store, tmp_path: Path) -> None:
+    ids = store.ids
+    store.supersede("old", "new")
+    with MemoryBuilder(store.folder) as running:
+        running.update(ids["new"], expiration_date="2020-01-01")
+        done = mem0audit.prune(running.memory, to=str(tmp_path / "s"))
+        assert set(running.points()) == {ids["newest"], ids["tea"], ids["bob"]}
+    assert (done.plan.todo.of("delete"), done.changed.deleted) == ((ids["old"], ids["new"]), 2)
+    with store.book() as book:
+        assert set(book.memories()) == store.stored()
+
+
 def test_of_copies_the_one_that_holds_stays(store: Store) -> None:
     with MemoryBuilder(store.folder) as running:
         again = running.add(TEXTS["new"], user_id="alice", metadata={"own": "new"})
@@ -383,6 +395,18 @@ def forgotten(monkeypatch: pytest.MonkeyPatch) -> dict[Any, Any]:
     return books
 
 
+watching: list[list[str]] = []
+"""Where files that are opened are noted, while somebody wants that."""
+
+
+def _note(event: str, args: tuple[Any, ...]) -> None:
+    if watching and event in ("open", "sqlite3.connect"):
+        watching[0].append(os.fsdecode(args[0]) if isinstance(args[0], bytes) else str(args[0]))
+
+
+sys.addaudithook(_note)
+
+
 def test_live_leaves_out_dates_and_records(store: Store, forgotten: dict[Any, Any]) -> None:
     ids, now = store.ids, time.time()
     store.supersede("old", "new")
@@ -396,7 +420,12 @@ def test_live_leaves_out_dates_and_records(store: Store, forgotten: dict[Any, An
         book.expire(ids["newest"], now - 1)
     with MemoryBuilder(store.folder) as running:
         searched = running.memory.search(TEXTS["tea"], filters={"user_id": "alice"})
+        opened: list[str] = []
+        watching.append(opened)
         assert mem0audit.live(searched, running.memory)["results"][0]["id"] == ids["tea"]
+        watching.clear()
+        assert any(".sqlite" in path for path in opened)  # the ledger
+        assert not [path for path in opened if str(store.folder) in path]
         answer = running.memory.get_all(filters={"user_id": "alice"})
         assert {one["id"] for one in answer["results"]} == {ids[n] for n in TEXTS}
         before = os.stat(running.history).st_mtime_ns, os.stat(running.vectors / "meta.json").st_mtime_ns
