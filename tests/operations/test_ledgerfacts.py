@@ -344,7 +344,7 @@ def test_a_repair_that_deletes_takes_what_was_replaced(store: Store, tmp_path: P
     plan = plan_repair(store.install, store.host, wanted, folder=str(tmp_path / "s"))
     assert plan.todo.of("delete") == (ids["old"], ids["new"])
     done = apply_repair(plan, store.host)
-    assert (done.deleted, done.remaining) == (2, ())
+    assert (done.changed.deleted, done.changed.remaining) == (2, ())
     assert store.stored() == {ids["newest"], ids["tea"], ids["bob"]}
     with store.book() as book:
         assert set(book.memories()) == store.stored()

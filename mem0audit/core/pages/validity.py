@@ -104,8 +104,8 @@ RULES = (
         looks_like="Of the memories that are stored, many are superseded or expired by the ledger.",
         to_do="\n".join(
             (
-                "Which they are, and the repair of the expired ones:",
-                commands("mem0audit audit --select T701,T702", "mem0audit repair T701 --dry-run"),
+                "Which they are, and the removal of the expired ones:",
+                commands("mem0audit audit --select T701,T702", "mem0audit prune --dry-run"),
             )
         ),
         threshold="At least 10, and more than a fifth of what is stored.",
