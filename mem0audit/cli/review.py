@@ -218,7 +218,11 @@ def _delete(
 
 # --- One after the other ---------------------------------------------------------------------------
 
-_KEYS = "c confirm · e expire · d delete · 1-3 that one is true instead · s skip · u undo · q quit"
+
+def _keys(close: int) -> str:
+    """What can be pressed, where so many close ones stand beside it."""
+    others = f" · {'1' if close == 1 else f'1-{close}'} that one is true instead" if close else ""
+    return f"c confirm · r replace · e expire · d delete{others} · s skip · u undo · q quit"
 
 
 def _ask_each(found: Queue, decisions: Decisions, look: Screen) -> None:
@@ -233,10 +237,10 @@ def _ask_each(found: Queue, decisions: Decisions, look: Screen) -> None:
         sys.stderr.write("\n" + "\n".join(due_lines(one, at + 1, found, look)) + "\n")
         step = None
         while step is None:
-            key = _key(f"{at + 1} of {len(found.due)}   {_KEYS} ")
+            key = _key(f"{at + 1} of {len(found.due)}   {_keys(len(one.near))} ")
             sys.stderr.write(f"{key if key.isprintable() else ''}\n")
             try:
-                step = _decided(key, one, decisions)
+                step = _decided(key, one, decisions, look)
             except Mem0auditError as problem:
                 say(problem.message)
         if step == 0:
@@ -244,7 +248,7 @@ def _ask_each(found: Queue, decisions: Decisions, look: Screen) -> None:
         at = max(at + step, 0)
 
 
-def _decided(key: str, one: Due, decisions: Decisions) -> int | None:
+def _decided(key: str, one: Due, decisions: Decisions, look: Screen) -> int | None:
     """What a key does: how far to go in the queue, 0 to end, None to ask again. Raises Mem0auditError."""
     if key in ("q", "\x04", ""):
         return 0
@@ -275,6 +279,12 @@ def _decided(key: str, one: Due, decisions: Decisions) -> int | None:
         assert at is not None
         decisions.expire(one.memory_id, at)
         return 1
+    if (
+        key == "r"
+    ):  # its text is kept nowhere until mem0 has it, and mem0 can have it only with the agent stopped
+        say("afterwards, the agent stopped, with your own embedder:")
+        say(f"   {look.command('review replace', one.memory_id)} TEXT --source SOURCE")
+        return None
     if key == "d":
         decisions.delete(one.memory_id)
         return 1

@@ -326,12 +326,9 @@ class Decisions:
     def delete(self, memory_id: str) -> None:
         """It is to go: with the others, at the end."""
         self._now(memory_id, "delete")
-        self._doom([*self.to_delete, memory_id])
-
-    def _doom(self, ids: list[str]) -> None:
         with writing(self.install, self.host) as book:
-            book.note_to_delete(ids)
-        self.to_delete = ids
+            book.note_to_delete(memory_id)
+        self.to_delete = [*self.to_delete, memory_id]
 
     def undo(self) -> str | None:
         """Takes the last decision back; of which memory, None where there is none."""
@@ -339,7 +336,9 @@ class Decisions:
             return None
         memory_id, what, fact = self.done.pop()
         if what == "delete":
-            self._doom([one for one in self.to_delete if one != memory_id])
+            with writing(self.install, self.host) as book:
+                book.note_to_delete(memory_id, wanted=False)
+            self.to_delete = [one for one in self.to_delete if one != memory_id]
         elif what != "skipped":
             with writing(self.install, self.host) as book:
                 book.take_back(memory_id, fact)

@@ -629,10 +629,12 @@ class Ledger:
                 ),
             )
 
-    def note_to_delete(self, ids: Sequence[str]) -> None:
-        """Remembers which memories a person decided to delete, until they are."""
+    def note_to_delete(self, memory_id: str, *, wanted: bool = True) -> None:
+        """Remembers that a person decided to delete a memory, until it is deleted; or, not `wanted`, that it stays."""
         with self._writing() as db:
-            value = json.dumps(list(ids)).encode("ascii")
+            row = db.execute("SELECT value FROM marks WHERE name = 'to delete'").fetchone()
+            ids = [one for one in json.loads(row[0]) if one != memory_id] if row is not None else []
+            value = json.dumps([*ids, memory_id] if wanted else ids).encode("ascii")
             db.execute("INSERT OR REPLACE INTO marks VALUES ('to delete', ?)", (value,))
 
     def to_delete(self) -> tuple[str, ...]:

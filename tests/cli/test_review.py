@@ -149,7 +149,7 @@ def test_one_after_the_other_with_undo_and_quit(tmp_path: Path, store: StoreCopy
             if question:
                 terminal.expect(question)
                 terminal.type(answer)
-        terminal.expect("q quit ")  # x means nothing: it is asked again
+        terminal.expect("q quit ")  # x means nothing, and r is for afterwards: it is asked again
         terminal.type("u")  # the deletion
         terminal.expect("q quit ")
         terminal.type("u")  # the end

@@ -92,6 +92,12 @@ def test_decisions_are_on_the_disk_and_each_can_be_taken_back(store: Store) -> N
         before = book.memories()
     made = Decisions(store.install, host)
     assert made.undo() is None
+    other = Decisions(store.install, host)
+    other.delete(ids["tea"])
+    made.delete(ids["bob"])
+    with store.book() as book:
+        assert book.to_delete() == (ids["tea"], ids["bob"])
+    assert (made.undo(), other.undo()) == (ids["bob"], ids["tea"])
     made.confirm(ids["tea"], "asked her")
     made.expire(ids["bob"], host.now + 7 * DAY_S)
     made.supersede(ids["new"], ids["newest"])
