@@ -55,7 +55,7 @@ def text(rng: random.Random) -> str:
     return " ".join(rng.choices(WORDS, k=22))
 
 
-def make(count: int, dims: int, folder: Path) -> None:
+def make(count: int, dims: int, folder: Path, users: int = 50) -> None:
     """Write the install; FOLDER must not hold one already."""
     rng = random.Random(7)
     floats = np.random.default_rng(7)
@@ -88,7 +88,7 @@ def make(count: int, dims: int, folder: Path) -> None:
                     (new_id(rng), memory_id, old, data, "UPDATE", created, updated, 0, None, None)
                 )
             payload = {
-                "user_id": f"user{number % 50}",
+                "user_id": f"user{number % users}",
                 "data": data,
                 "text_lemmatized": data.lower(),
                 "hash": hashlib.md5(data.encode()).hexdigest(),

@@ -89,11 +89,11 @@ def delete(
         )
     if any(not one.strip() or one.strip() == "*" for one in memories):
         raise UsageProblem("--memory: is no id")
-    check_output(receipt)
+    check_output(receipt, flag="--receipt")
     seconds = _length(snapshot_for)
     named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python)
     install, host = named.find()
-    check_output(receipt, install)
+    check_output(receipt, install, "--receipt")
     from mem0audit.install.config import load_settings
     from mem0audit.operations.erase import apply_erase, plan_erase
     from mem0audit.report import erase as report

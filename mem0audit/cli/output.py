@@ -152,8 +152,8 @@ def confirm(question: str) -> None:
         raise Refused("not confirmed; nothing changed")
 
 
-def check_output(output: str | None, install: Install | None = None) -> None:
-    """Refuses, before any work, a `-o` that cannot be written or that lies in the install it looks at.
+def check_output(output: str | None, install: Install | None = None, flag: str = "-o") -> None:
+    """Refuses, before any work, a file (of `flag`) that cannot be written or that lies in the install it looks at.
 
     Looking changes nothing: a report written over history.db, or into the Qdrant folder, would.
     """
@@ -161,16 +161,19 @@ def check_output(output: str | None, install: Install | None = None) -> None:
         return
     path = Path(output)
     if path.is_dir():
-        raise UsageProblem(f"-o {output}: is a folder", "name a file in it")
+        raise UsageProblem(f"{flag} {output}: is a folder", "name a file in it")
     if path.exists() and not path.is_file():
-        raise UsageProblem(f"-o {output}: not an ordinary file", "leave -o out to write to standard output")
+        raise UsageProblem(
+            f"{flag} {output}: not an ordinary file",
+            "leave -o out to write to standard output" if flag == "-o" else "name another file",
+        )
     folder = Path.cwd() / path.parent
     if not folder.is_dir():
-        raise UsageProblem(f"-o {output}: no folder {folder}")
+        raise UsageProblem(f"{flag} {output}: no folder {folder}")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise UsageProblem(f"-o {output}: {folder} is not writable by you")
+        raise UsageProblem(f"{flag} {output}: {folder} is not writable by you")
     real = Path(os.path.realpath(path)).parent
-    _check_not_kept(output, path, real)
+    _check_not_kept(f"{flag} {output}", path, real)
     if install is None:
         return
     kept = [install.mem0_dir.value, *([install.vectors.value] if install.vectors else [])]
@@ -178,10 +181,10 @@ def check_output(output: str | None, install: Install | None = None) -> None:
     history = os.path.realpath(install.history.value)
     target = os.path.realpath(path)
     if inside or target in {history, *(history + end for end in ("-journal", "-wal", "-shm"))}:
-        raise Refused(f"-o {output}: inside the install, which is only looked at", "name a file elsewhere")
+        raise Refused(f"{flag} {output}: inside the install", "name a file elsewhere")
 
 
-def _check_not_kept(output: str, path: Path, real: Path) -> None:
+def _check_not_kept(named: str, path: Path, real: Path) -> None:
     """Refuses a file among snapshots, in a Qdrant folder, or over any database: a report would destroy what only
     lies there once."""
     from mem0audit.core.snapshot import CHECKSUM, MANIFEST
@@ -189,13 +192,13 @@ def _check_not_kept(output: str, path: Path, real: Path) -> None:
 
     for folder in (real, *real.parents):
         if (folder / LOCK).exists() or ((folder / CHECKSUM).exists() and (folder / MANIFEST).exists()):
-            raise Refused(f"-o {output}: lies among the snapshots in {folder}", "name a file elsewhere")
+            raise Refused(f"{named}: lies among the snapshots in {folder}", "name a file elsewhere")
         if (folder / "meta.json").exists() and (folder / "collection").is_dir():
-            raise Refused(f"-o {output}: lies inside the vector store {folder}", "name a file elsewhere")
+            raise Refused(f"{named}: lies inside the vector store {folder}", "name a file elsewhere")
     try:
         with path.open("rb") as there:
             database = there.read(16) == b"SQLite format 3\0"
     except OSError:
         return
     if database:
-        raise Refused(f"-o {output}: is a database, and would be written over", "name another file")
+        raise Refused(f"{named}: is a database, and would be written over", "name another file")

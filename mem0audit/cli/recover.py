@@ -137,9 +137,9 @@ def _recover(
             "--no-ledger: what is added back is recorded in the ledger, so that a second run adds nothing twice",
             "without it: --dry-run, --export FILE",
         )
-    check_output(export)
+    check_output(export, flag="--export")
     install, host = named.find()
-    check_output(export, install)
+    check_output(export, install, "--export")
     from mem0audit.operations.recover import Wanted
 
     wanted = Wanted(

@@ -162,7 +162,8 @@ def _export(
 
     For an access request.
 
-    With their texts. Looks only, beside a running agent. Exit: 0, or 3 where something could not be read.
+    With their texts. Looks only, beside a running agent. Exit: 0, also where nothing of them is held (it says so), or 3
+    where something could not be read.
     """
     from mem0audit.core.scopes import scope_of
 
@@ -183,6 +184,8 @@ def _export(
         said = f"{output}: {found.summary}"
         problem = remember(install, host, output) if not no_ledger else None
         say(said if problem is None else f"{said}; a later `residue` does not know of this file ({problem})")
+    if found.is_empty:
+        say(f"nothing of {scope.shown} is held in what was read; whose there is: mem0audit users")
     for gap in found.not_read:
         say(f"not read: {gap.what}: {gap.why}")
     return exits.NOT_READ if any(gap.gap for gap in found.not_read) else exits.OK

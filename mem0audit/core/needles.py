@@ -130,34 +130,37 @@ class Needles:
     # -- the tables --
 
     def _index_beginnings(self, long: Sequence[bytes]) -> None:
-        """8 (or 4) bytes -> at which of the first places of some text they stand, a bit each."""
+        """8 (or 4) bytes -> at which of the first places of some text they stand, a bit each; and how texts begin."""
         order = sys.byteorder
         begins, begins4 = self._begins, self._begins4
-        for way in long:
-            for place in range(min(8, len(way) - 7)):
-                gram = int.from_bytes(way[place : place + 8], order)
+        joined = b"".join([way[:15] + b"\0" for way in long]) + bytes(8)
+        for place in range(8):
+            for gram in set(array("Q", joined[place : place + 16 * len(long)])[::2]):
                 begins[gram] = begins.get(gram, 0) | 1 << place
         for way in self._ordered:
             if len(way) < 15:
                 for place in range(4):
                     gram = int.from_bytes(way[place : place + 4], order)
                     begins4[gram] = begins4.get(gram, 0) | 1 << place
+        self._heads = frozenset(way[:FRAGMENT] for way in long if len(way) >= FRAGMENT)
+        self._heads15 = frozenset(way[:15] for way in long if len(way) < FRAGMENT)
+        self._heads7 = frozenset(way[:7] for way in self._ordered if len(way) < 15)
 
     def _index_fragments(self, most_grams: int) -> bool:
         """The fragments, and their 8 bytes as for the beginnings. False where that would be too many."""
-        order, within = sys.byteorder, self._within
+        within, stride = self._within, self.stride
         within.clear()
-        fragments: set[bytes] = set()
-        for way in self._pieces_of:
-            for base in range(0, len(way) - FRAGMENT + 1, self.stride):
-                if len(within) > most_grams and self.stride < OVERLAP // 4:
-                    return False
-                fragment = way[base : base + FRAGMENT]
-                if fragment not in fragments:
-                    fragments.add(fragment)
-                    for place in range(8):
-                        gram = int.from_bytes(fragment[place : place + 8], order)
-                        within[gram] = within.get(gram, 0) | 1 << place
+        fragments = {
+            way[base : base + FRAGMENT]
+            for way in self._pieces_of
+            for base in range(0, len(way) - FRAGMENT + 1, stride)
+        }
+        joined = b"".join(fragments) + bytes(8)
+        for place in range(8):
+            for gram in set(array("Q", joined[place : place + FRAGMENT * len(fragments)])[:: FRAGMENT // 8]):
+                within[gram] = within.get(gram, 0) | 1 << place
+            if len(within) > most_grams and stride < OVERLAP // 4:
+                return False
         self._fragments = frozenset(fragments)
         return True
 
@@ -201,29 +204,44 @@ class Needles:
             while 0 <= at < end - left:
                 whole.update((number, left + at, left + at + len(way)) for number in numbers)
                 at = data.find(way, at + 1)
+        heads, heads15 = self._heads, self._heads15
+        inside = (0, 0)  # of a text that was found whole: its fragments are no pieces
         for at, gram in _found(data, start - left, end - left, "Q", self._known):
             bits = self._begins.get(gram, 0)
-            if bits:
-                self._whole_at(data, left, at, bits, read, whole)
+            begin = at
+            while bits and begin >= 0:
+                # most candidates are of texts that only share words: looked at no further
+                if bits & 1 and (
+                    data[begin : begin + FRAGMENT] in heads or data[begin : begin + 15] in heads15
+                ):
+                    ended = self._whole_at(data, left, begin, read, whole)
+                    if ended > inside[1]:
+                        inside = (left + begin, ended)
+                bits >>= 1
+                begin -= 1
             bits = self._within.get(gram, 0)
-            if bits:
+            if bits and not (inside[0] <= left + at - 7 and left + at + FRAGMENT <= inside[1]):
                 self._fragments_at(data, left, at, bits, runs)
         for at, gram in _found(data, start - left, end - left, "I", self._known4):
-            self._whole_at(data, left, at, self._begins4[gram], read, whole)
+            bits, begin = self._begins4[gram], at
+            while bits and begin >= 0:
+                if bits & 1 and data[begin : begin + 7] in self._heads7:
+                    self._whole_at(data, left, begin, read, whole)
+                bits >>= 1
+                begin -= 1
 
     def _whole_at(
-        self, data: bytes, left: int, at: int, bits: int, read: Read, whole: set[tuple[int, int, int]]
-    ) -> None:
-        """Every text that begins at one of the places which these bytes can be of."""
-        place = 0
-        while bits:
-            begin = at - place
-            if bits & 1 and begin >= 0:
-                for way in self._beginning_with(data, left, begin, read):
-                    span = (left + begin, left + begin + len(way))
-                    whole.update((number, *span) for number in self._of[way])
-            bits >>= 1
-            place += 1
+        self, data: bytes, left: int, begin: int, read: Read, whole: set[tuple[int, int, int]]
+    ) -> int:
+        """Every text that begins at this place; where the longest that is no short one ends, 0 where there is none."""
+        ended = 0
+        for way in self._beginning_with(data, left, begin, read):
+            span = (left + begin, left + begin + len(way))
+            for number in self._of[way]:
+                whole.add((number, *span))
+                if number not in self._shorts:
+                    ended = max(ended, span[1])
+        return ended
 
     def _beginning_with(self, data: bytes, left: int, begin: int, read: Read) -> Iterator[bytes]:
         """Those of the spellings that stand in the data at `begin`."""

@@ -78,6 +78,8 @@ from mem0audit.stores.snapshots import small_file
 
 WAIT_S: Final = 60.0
 """How long the record beside snapshots waits for a snapshot that is being taken there."""
+_TIMES: Final = 10
+"""So often what a running agent's other threads made Qdrant take back is deleted again."""
 _AGAIN: Final = "the same command finishes it"
 
 
@@ -604,6 +606,8 @@ def apply_erase(
             try:
                 _delete(memory, plan.ids, say)
                 _unlink(memory, EmbeddedStore(door.vectors), door, intent, say)
+                if inside is not None:
+                    _delete_what_came_back(memory, EmbeddedStore(door.vectors), door, intent, say)
             except Mem0auditError as error:
                 raise Failed(f"{error.message}; what was begun is on record", _AGAIN) from None
             # still under mem0's lock: no other process can write between
@@ -743,16 +747,15 @@ def _erasure(intent: Intent, at: float) -> Erasure:
 
 
 def _delete(memory: Mem0Worker | LiveMemory, ids: Sequence[PointId], say: Progress) -> None:
-    for number, memory_id in enumerate(ids):
+    say("deleting memories", 0, len(ids))
+    for number, _ in enumerate(memory.delete_each(ids), 1):
         say("deleting memories", number, len(ids))
-        memory.delete(memory_id)
-    say("deleting memories", len(ids), len(ids))
 
 
 def _unlink(
     memory: Mem0Worker | LiveMemory, store: EmbeddedStore, door: Door, intent: Intent, say: Progress
-) -> None:
-    """The one sweep over the entities, as they are now that the memories are gone."""
+) -> int:
+    """The one sweep over the entities, as they are now that the memories are gone; how many it was for."""
     memories = _Memories(intent.scope, frozenset())
     for info in store.layout().collections:
         if info.name == door.collection and info.has_folder:
@@ -760,10 +763,26 @@ def _unlink(
     memories.mine.clear()  # what mem0 could not delete stays linked
     ever = frozenset(intent.ever) | frozenset(map(str, intent.ids))
     losing, _, _ = _entities(store, door, intent.scope, memories, ever, say)
-    for number, (entity_id, dead) in enumerate(losing.items()):
+    say("clearing entities", 0, len(losing))
+    for number, _ in enumerate(memory.unlink_each(losing.items()), 1):
         say("clearing entities", number, len(losing))
-        memory.unlink(entity_id, dead)
-    say("clearing entities", len(losing), len(losing))
+    return len(losing)
+
+
+def _delete_what_came_back(
+    memory: Mem0Worker | LiveMemory, store: EmbeddedStore, door: Door, intent: Intent, say: Progress
+) -> None:
+    """Deletions that a running agent's other threads made Qdrant take back, done again."""
+    ids = frozenset(map(str, intent.ids))
+    for _ in range(_TIMES):
+        memories = _Memories(None, ids)
+        for info in store.layout().collections:
+            if info.name == door.collection and info.has_folder:
+                memories.take(store.points(info, memories).rows)
+        if memories.mine:
+            _delete(memory, tuple(memories.mine), say)
+        if not _unlink(memory, store, door, intent, say) and not memories.mine:
+            return
 
 
 def _look_after(plan: ErasePlan, door: Door, intent: Intent, say: Progress, *, is_live: bool) -> Erased:

@@ -49,6 +49,13 @@ class Exported:
     not_read: tuple[NotChecked, ...]
 
     @property
+    def is_empty(self) -> bool:
+        """Nothing was found of them, not even an id."""
+        return not (
+            self.ids or self.points or self.history or self.stranded or self.messages or self.entities
+        )
+
+    @property
     def summary(self) -> str:
         """In numbers."""
         return (

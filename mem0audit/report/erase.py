@@ -30,8 +30,8 @@ def erase_plan_text(
     lines += screen.wrap(f"{_removes(plan)}", 3, 3)
     if plan.spelled_otherwise:
         lines += screen.wrap(
-            f"{plan.spelled_otherwise:,} of them are stored under another spelling of the id (spaces, a number), which "
-            "mem0 does not reach by its owner",
+            f"{plan.spelled_otherwise:,} of them {'is' if plan.spelled_otherwise == 1 else 'are'} stored under another "
+            "spelling of the id (spaces, a number), which mem0 does not reach by its owner",
             3,
             3,
         )

@@ -12,7 +12,8 @@ descriptor named by `--answers`; whatever mem0 prints goes to standard error. Re
     ...
     {"op": "close"}
 
-An answer is {"ok": true, ...} or {"ok": false, "error": CLASS, "detail": SHORT}, without memory text.
+An answer is {"ok": true, ...} or {"ok": false, "error": CLASS, "detail": SHORT}, without memory text. A line may be a
+list of operations too: each is answered by a line of its own as it is done, and none is done after one that failed.
 
 No language model is ever called, and with `"embedder": "none"` no embedder either: anything asked of one, and any
 connection to a network, ends the process by an exception that mem0's `except Exception` cannot swallow. `"offline"`
@@ -168,6 +169,8 @@ class Worker:
         self._environment(request, keep=embedder == "config")
         if embedder != "config":
             sys.addaudithook(refuse_network)
+            # urllib3 opens a socket when it is imported, to see whether this machine has IPv6
+            setattr(importlib.import_module("socket"), "has_ipv6", False)  # noqa: B010 - the types call it a constant
         warnings.simplefilter("ignore")
         memory_class = importlib.import_module("mem0").Memory
         self.memory = memory_class.from_config(self._config(request, embedder))
@@ -502,17 +505,20 @@ def main() -> int:
     worker = Worker()
     status = 0
     for line in iter(sys.stdin.buffer.readline, b""):
-        request = json.loads(line.decode("utf-8"))
-        try:
-            reply: Request = {"ok": True}
-            reply.update(worker.answer(request))
-        except ModelAsked:
-            reply = {"ok": False, "error": "ModelAsked", "detail": str(sys.exc_info()[1])}
-            status = EXIT_MODEL_ASKED
-        except Exception as error:  # noqa: BLE001 - whatever mem0 raises is answered
-            reply = {"ok": False, "error": type(error).__name__, "detail": safe_detail(error)}
-        answers.write(json.dumps(reply, default=str) + "\n")
-        answers.flush()
+        asked = json.loads(line.decode("utf-8"))
+        for request in asked if isinstance(asked, list) else [asked]:
+            try:
+                reply: Request = {"ok": True}
+                reply.update(worker.answer(request))
+            except ModelAsked:
+                reply = {"ok": False, "error": "ModelAsked", "detail": str(sys.exc_info()[1])}
+                status = EXIT_MODEL_ASKED
+            except Exception as error:  # noqa: BLE001 - whatever mem0 raises is answered
+                reply = {"ok": False, "error": type(error).__name__, "detail": safe_detail(error)}
+            answers.write(json.dumps(reply, default=str) + "\n")
+            answers.flush()
+            if not reply["ok"]:
+                break
         if status or request.get("op") == "close":
             break
     else:

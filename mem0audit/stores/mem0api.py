@@ -16,8 +16,9 @@ import select
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Literal
@@ -30,6 +31,8 @@ _START_S = 180.0
 """Importing mem0 takes 2 s, or a minute on a cold small machine. mem0 0.1.100 to 0.1.106 never come back
 from opening a log with 9 columns (their migration waits for a lock that it holds), so there is a limit."""
 _OPERATION_S = 120.0
+AT_ONCE = 50
+"""So many operations of one kind are asked for in one line: the worker need not wait for us between them."""
 _EXIT_CRASHED_ON_PURPOSE = 9
 _ERROR_NAME = re.compile(r"^(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*(?:Error|Exception|Asked|Interrupt))\b")
 
@@ -102,6 +105,7 @@ class Mem0Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self._answers: int = -1
         self._buffer = b""
+        self._unread = 0
         self._noise: collections.deque[str] = collections.deque(maxlen=200)
         self._drain: threading.Thread | None = None
         self.versions = WorkerVersions("", None, None)
@@ -190,10 +194,21 @@ class Mem0Worker:
         """Deletes one memory by id, and asks nothing of any model; False where there is none."""
         return bool(self._ask({"op": "delete", "id": memory_id})["deleted"])
 
+    def delete_each(self, memory_ids: Iterable[str | int]) -> Iterator[bool]:
+        """As `delete`, of one after the other; each answer as it is there. A few more may be done when it is left."""
+        for said in self._ask_each({"op": "delete", "id": one} for one in memory_ids):
+            yield bool(said["deleted"])
+
     def unlink(self, entity_id: str | int, memory_ids: Collection[str]) -> Unlinked:
         """Takes links to these memories from one entity; one that links nothing then is deleted."""
         said = self._ask({"op": "unlink", "id": entity_id, "memories": sorted(memory_ids)})
         return Unlinked(int(said["links"]), bool(said["deleted"]))
+
+    def unlink_each(self, links: Iterable[tuple[str | int, Collection[str]]]) -> Iterator[Unlinked]:
+        """As `unlink`, of one entity after the other; each answer as it is there."""
+        wanted = ({"op": "unlink", "id": one, "memories": sorted(dead)} for one, dead in links)
+        for said in self._ask_each(wanted):
+            yield Unlinked(int(said["links"]), bool(said["deleted"]))
 
     def get(self, memory_id: str) -> dict[str, Any] | None:
         """One memory as mem0 gives it; None where there is none."""
@@ -264,9 +279,12 @@ class Mem0Worker:
         for line in stream:
             self._noise.append(line[:2000].decode("utf-8", "replace").rstrip())
 
-    def _send(self, request: Mapping[str, Any]) -> subprocess.Popen[bytes]:
+    def _send(self, request: Mapping[str, Any] | list[Mapping[str, Any]]) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.stdin is None:
             raise Failed("the worker is not running")
+        for _ in range(self._unread):  # of operations whose answers nobody waited for
+            self._read_line(_OPERATION_S)
+        self._unread = 0
         try:
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
             self._process.stdin.flush()
@@ -277,11 +295,26 @@ class Mem0Worker:
     def _ask(self, request: Mapping[str, Any], limit_s: float = _OPERATION_S) -> dict[str, Any]:
         """One operation and its answer; raises what the answer says is wrong."""
         self._send(request)
+        return self._answered(request, limit_s)
+
+    def _ask_each(self, requests: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+        """Several operations, and the answer of each as it comes; raises at the first that failed."""
+        rest = iter(requests)
+        while some := list(islice(rest, AT_ONCE)):
+            self._send(some)
+            self._unread = len(some)
+            for request in some:
+                answer = self._answered(request, _OPERATION_S)
+                self._unread -= 1
+                yield answer
+
+    def _answered(self, request: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
         answer = self._read_line(limit_s)
         if answer is None:
             raise self._death()
         if answer["ok"]:
             return answer
+        self._unread = 0
         raise self._problem(str(request["op"]), answer)
 
     def _read_line(self, limit_s: float) -> dict[str, Any] | None:

@@ -11,7 +11,7 @@ import inspect
 import platform
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
@@ -131,19 +131,36 @@ class LiveMemory:
         return found
 
     def delete(self, memory_id: str | int, still: Callable[[Mapping[str, Any]], bool] | None = None) -> bool:
-        """Deletes one memory by id; False where there is none, or where `still` says of its payload that it stays."""
+        """Deletes one memory by id; False where there is none, or where `still` says of its payload that it stays.
+
+        Threads that meet on Qdrant's one connection lose writes, a deletion too: the client then knows the memory no
+        more, and its row stays on the disk. mem0's vector store takes that away without a look at what it knows."""
         # with it open each deletion looks through every entity
         self._memory._entity_store = None
         problem: Exception | None = None
         for _ in range(_TRIES):
             there = self._memory.vector_store.get(vector_id=memory_id)
-            if there is None or not (still is None or still(there.payload or {})):
+            if there is None:
+                problem = self._again(self._memory.vector_store, memory_id)
+                if problem is None:
+                    return False
+                time.sleep(_AGAIN_S)
+                continue
+            if not (still is None or still(there.payload or {})):
                 return False
             problem = self._try(memory_id)
             if problem is None:
                 return True
             time.sleep(_AGAIN_S)
         raise Failed(f"mem0 {self.versions.mem0} failed at delete: {type(problem).__name__}")
+
+    def delete_each(self, memory_ids: Iterable[str | int]) -> Iterator[bool]:
+        """As `delete`, of one after the other."""
+        return map(self.delete, memory_ids)
+
+    def unlink_each(self, links: Iterable[tuple[str | int, Collection[str]]]) -> Iterator[Unlinked]:
+        """As `unlink`, of one entity after the other."""
+        return (self.unlink(*one) for one in links)
 
     def _try(self, memory_id: str | int) -> Exception | None:
         """One deletion. What it returns was raised where two threads met on one connection, or another one deleted
@@ -156,11 +173,33 @@ class LiveMemory:
             return error
         return None
 
+    @staticmethod
+    def _again(store: Any, point_id: str | int) -> Exception | None:
+        """Takes a row from the disk that the client does not know any more. KeyError: it never did."""
+        try:
+            store.delete(vector_id=point_id)
+        except KeyError:
+            return None
+        except (sqlite3.Error, SystemError) as error:
+            return error
+        return None
+
     def unlink(self, entity_id: str | int, memory_ids: Collection[str]) -> Unlinked:
         """Takes links to these memories from one entity; one that links nothing then is deleted."""
+        problem: Exception | None = None
+        for _ in range(_TRIES):
+            try:
+                return self._unlinked(entity_id, memory_ids)
+            except (sqlite3.Error, SystemError) as error:
+                problem = error
+            time.sleep(_AGAIN_S)
+        raise Failed(f"mem0 {self.versions.mem0} failed at unlink: {type(problem).__name__}")
+
+    def _unlinked(self, entity_id: str | int, memory_ids: Collection[str]) -> Unlinked:
         store = self._memory.entity_store
         row = store.get(vector_id=entity_id)
         if row is None:
+            self._again(store, entity_id)
             return Unlinked(0, False)
         payload = dict(row.payload or {})
         links = list(payload.get("linked_memory_ids") or [])
@@ -168,9 +207,9 @@ class LiveMemory:
         if not left:
             store.delete(vector_id=entity_id)
             return Unlinked(len(links), True)
-        if len(left) < len(links):
-            payload["linked_memory_ids"] = left
-            store.update(vector_id=entity_id, vector=None, payload=payload)
+        # also where the client has them no more: on the disk they were
+        payload["linked_memory_ids"] = left
+        store.update(vector_id=entity_id, vector=None, payload=payload)
         return Unlinked(len(links) - len(left), False)
 
 

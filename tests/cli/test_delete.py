@@ -49,6 +49,7 @@ def delete(home: Path, store: StoreCopy, *more: str) -> Ran:
         (("--user", "alice", "--memory", "x"), "names memories by themselves"),
         (("--memory", "*"), "is no id"),
         ((), "whose memories?"),
+        (("--user", "carol", "--receipt", "no/such/folder"), "--receipt no/such/folder: no folder"),
     ],
 )
 def test_what_cannot_be_meant(tmp_path: Path, store: StoreCopy, given: tuple[str, ...], says: str) -> None:
@@ -74,6 +75,13 @@ def test_the_plan(tmp_path: Path, store: StoreCopy) -> None:
     ran = delete(tmp_path, store, "--user", "carol")
     assert (ran.code, "not confirmed: nothing was changed" in ran.err) == (4, True)
     assert store.history.read_bytes() == before
+
+
+def test_a_receipt_is_not_written_into_the_install(tmp_path: Path, store: StoreCopy) -> None:
+    target = store.vectors / "receipt.json"
+    ran = delete(tmp_path, store, "--user", "carol", "--yes", "--receipt", str(target))
+    assert (ran.code, f"--receipt {target}: lies inside the vector store" in ran.err) == (4, True), ran.err
+    assert not target.exists() and RawPoints(store.vectors).points()
 
 
 def test_in_use(tmp_path: Path, store: StoreCopy) -> None:

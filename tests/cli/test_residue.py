@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import stat
@@ -106,6 +107,11 @@ def test_export_is_all_of_hers_and_nothing_of_others(user: User) -> None:
     assert ran.code == 0, ran.err
     assert "15 memories, 16 log rows, 2 messages, 2 entities" in ran.err
     assert stat.S_IMODE(os.stat(target).st_mode) == 0o600
+    assert "nothing of" not in ran.err
+    nobody = user("export", "--user", "dora")
+    assert nobody.code == 0
+    assert "nothing of user dora is held in what was read" in nobody.err
+    assert [json.loads(line)["kind"] for line in nobody.out.splitlines()] == ["export", "end"]
     lines = [check(f"{line}\n", "export") for line in target.read_text("ascii").splitlines()]
     assert [lines[0]["kind"], lines[-1]["kind"]] == ["export", "end"]
     assert lines[0]["scope"] == {"user_id": "carol"}

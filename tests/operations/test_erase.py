@@ -30,6 +30,7 @@ from mem0audit.operations.mem0door import find_door
 from mem0audit.operations.snapshot import create, plan_create
 from mem0audit.report.erase import erase_plan_text
 from mem0audit.report.screen import Screen
+from mem0audit.stores import mem0api
 from mem0audit.stores.ledger import Ledger
 from tests.builders import RawHistory, RawPoints, StoreCopy, copy_store
 from tests.operations.test_restore import in_child
@@ -198,9 +199,12 @@ def test_what_cannot_be_redacted_is_refused_before_anything_is_deleted(store: St
 
 
 @pytest.mark.thorough
-def test_killed_at_every_stage_and_then_finished(store: StoreCopy, tmp_path: Path) -> None:
+def test_killed_at_every_stage_and_then_finished(
+    store: StoreCopy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Before anything, in the middle, after the last memory, after the entities: the same command goes on, and the
     receipt counts all runs."""
+    monkeypatch.setattr(mem0api, "AT_ONCE", 1)  # the worker does nothing more when we are gone
     host = this_host()
     install = install_of(store)
     audit(install, host)
@@ -274,6 +278,7 @@ def test_the_plan_says_what_is_not_reached(store: StoreCopy, tmp_path: Path) -> 
     plan = plan_of(store)
     assert set(plan.ids) == set(mine)
     assert (plan.spelled_otherwise, plan.same_text_elsewhere) == (1, 1)
+    assert "1 of them is stored under another spelling" in erase_plan_text(plan, Screen())
     assert (plan.left.history_rows, plan.left.messages) == (9, 2)
     assert set(plan.entities) == set(plan.entities_deleted)
     assert len(plan.entities) == 3

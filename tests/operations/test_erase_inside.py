@@ -133,3 +133,33 @@ def test_no_lock_of_the_agents_own_is_dropped(build: Build, own_home: Path) -> N
     assert held.lost == [] and locks_on(paths) == held.wanted
     held.end()
     assert set(done.ids) == set(ids) and "looking at other stores" in held.seen
+
+
+@pytest.mark.parametrize("names", [("mem0", "mem0_entities"), ("mem0_entities",)])
+def test_a_deletion_that_another_thread_made_qdrant_take_back(tmp_path: Path, names: tuple[str, ...]) -> None:
+    """The client knows the point no more, its row is still on the disk, and mem0 would call it not found."""
+    store = copy_store("2.2.1-nlp", tmp_path, pre_delete_all=True)
+    agent = MemoryBuilder(store.folder)
+    collections = agent.memory.vector_store.client._client.collections
+    assert agent.memory.entity_store is not None
+    lost: list[Any] = []
+    for name in names:
+        storage = collections[name].storage
+        really = storage.delete
+
+        def loses_the_first(point_id: Any, name: str = name, really: Any = really) -> None:
+            if name in lost:
+                really(point_id)
+            else:
+                lost.append(name)
+
+        storage.delete = loses_the_first
+    done = mem0audit.erase(agent.memory, user_id="carol", only_this_store=True)
+    agent.close()
+    assert lost == list(names)
+    assert (done.memories, done.entities, done.not_logged) == (8, 3, 0)
+    assert not set(RawPoints(store.vectors).points()) & set(done.ids)
+    left = RawPoints(store.vectors, "mem0_entities").points()
+    assert not any(set(p.payload["linked_memory_ids"]) & set(done.ids) for p in left.values())
+    events = [row["event"] for row in RawHistory(store.history).rows() if row["memory_id"] in done.ids]
+    assert events.count("DELETE") == 8

@@ -199,7 +199,11 @@ def test_nothing_of_hers_stands_in_any_byte(store: Install) -> None:
     assert done.after.remains
     with MemoryBuilder(store.folder) as agent:
         assert [row["event"] for row in agent.memory.history(store.ids[0])][-1] == "DELETE"
-        agent.add("A new fact about carol, after all of that", user_id="carol")
+        new = agent.add("A new fact about carol, after all of that", user_id="carol")
+        agent.update(new, "A newer fact about carol")
+        assert [row["event"] for row in agent.memory.history(new)] == ["ADD", "UPDATE"]
+        found = agent.memory.search("A newer fact about carol", filters={"user_id": "carol"}, threshold=0.0)
+        assert [one["id"] for one in found["results"]] == [new]
 
 
 def test_memories_that_are_there_are_deleted_first(made: World, tmp_path: Path) -> None:

@@ -168,6 +168,21 @@ def test_errors_are_one_line_without_text(shared: tuple[Mem0Worker, Path]) -> No
     assert problems[0].message == "mem0 2.2.1 failed at update: no such memory (ValueError)"
 
 
+def test_several_at_once_and_left_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers nobody waited for are not taken for those of the next question; what failed ends the rest."""
+    monkeypatch.setattr(mem0api, "AT_ONCE", 3)
+    nowhere = "00000000-0000-0000-0000-000000000000"
+    with worker_at(tmp_path) as worker:
+        ids = [worker.add(f"fact {n}", ALICE) for n in range(5)]
+        assert list(worker.delete_each([ids[0], nowhere, ids[1], ids[2]])) == [True, False, True, True]
+        assert next(worker.delete_each([ids[3], nowhere, nowhere]))
+        found = worker.get(ids[4])
+        assert found is not None and found["memory"] == "fact 4"
+        with pytest.raises(Refused, match="unknown operation"):
+            list(worker._ask_each([{"op": "dance"}, {"op": "delete", "id": ids[4]}]))
+        assert worker.get(ids[4]) is not None
+
+
 def test_other_dimensions_fail_and_change_nothing(tmp_path: Path) -> None:
     with MemoryBuilder(tmp_path) as agent:
         agent.add("one", user_id="alice")
