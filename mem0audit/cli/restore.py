@@ -98,10 +98,9 @@ def _restore(
             _snapshot(name, from_, host, install), None, install, host, named.words(),
             ledger=not no_ledger, without=without_erasure_record, dry_run=dry_run, yes=yes, as_json=as_json,
         )  # fmt: skip
-    if named.words():
-        raise UsageProblem(
-            f"{named.words()[0]}: --to restores into a new folder, of no install", "leave it out"
-        )
+    others = Named(history, qdrant_path, qdrant_url, collection, config, None).words()
+    if others:
+        raise UsageProblem(f"{others[0]}: --to restores into a new folder, of no install", "leave it out")
     from mem0audit.install.host import this_host
 
     host = this_host()
@@ -111,6 +110,7 @@ def _restore(
     return _put_back(
         _snapshot(name, from_, host, None), target, None, host, (),
         ledger=not no_ledger, without=without_erasure_record, dry_run=dry_run, yes=True, as_json=as_json,
+        agent_python=agent_python,
     )  # fmt: skip
 
 
@@ -157,6 +157,7 @@ def _put_back(
     dry_run: bool,
     yes: bool,
     as_json: bool,
+    agent_python: str | None = None,
 ) -> int:
     from mem0audit.operations.restore import apply_restore, plan_restore
     from mem0audit.report import restore as report
@@ -164,7 +165,7 @@ def _put_back(
     with progress() as tell:
         plan = plan_restore(
             snapshot, host, to=to, install=install,
-            ledger=ledger, without_erasure_record=without, progress=tell,
+            ledger=ledger, without_erasure_record=without, agent_python=agent_python, progress=tell,
         )  # fmt: skip
     if dry_run:
         write(

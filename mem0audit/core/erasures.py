@@ -13,17 +13,24 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import product
-from math import isfinite
+from math import isfinite, prod
 from typing import Any, Final
 
 from mem0audit.core.model import NotChecked
 from mem0audit.core.points import OWNER_KEYS, Owner, owner_id
-from mem0audit.core.snapshot import canonical
+from mem0audit.core.scopes import owner_of_session
+from mem0audit.core.snapshot import Manifest, canonical
+from mem0audit.core.times import instant
 
 RECORD: Final = "erasures.json"
 """The file's name in a folder of snapshots."""
 KIND: Final = "mem0audit-erasures"
 FORMAT: Final = 1
+
+SAME_S: Final = 60.0
+"""A memory of a copy was made at most so long after the copy was begun; a later time is one that somebody gave it."""
+MOST_SCOPES: Final = 100_000
+"""An owner whose ids are lists lies in the scopes of every choice from them; of more choices only single ids count."""
 
 _SALT: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
@@ -65,6 +72,16 @@ class ErasureRecord:
         """Those that a copy taken `at` (seconds since 1970) does not have yet."""
         return tuple(one for one in self.erasures if one.at >= at)
 
+    def for_copy(self, manifest: Manifest) -> tuple[Erasure, ...]:
+        """Those that may cover what a copy holds (see `for_copy`)."""
+        return for_copy(self.erasures, manifest)
+
+
+def for_copy(erasures: Sequence[Erasure], manifest: Manifest) -> tuple[Erasure, ...]:
+    """Those that may cover what a copy holds: the ones since it was taken; of a backup that was imported, whose time is
+    only that of its newest file, all."""
+    return tuple(one for one in erasures if one.at >= manifest.taken_at or not manifest.pair)
+
 
 def make_erasure(at: float, salt: str, scope: Owner | None, ids: Iterable[str] = ()) -> Erasure:
     """An erasure of a scope (user, agent, run: None for what was not named) and of these memories.
@@ -99,16 +116,75 @@ def is_covered(erasure: Erasure, owner: Owner, memory_id: str | None = None) -> 
 
 
 def _scopes_of(owner: Owner) -> Iterator[Owner]:
-    """Every scope that names a memory of this owner."""
-    choices = []
+    """Every scope that names a memory of this owner, once."""
+    choices: list[tuple[Any, ...]] = []
     for value in owner:
         ids = value if isinstance(value, (list, tuple)) else (value,)
-        spelled = [one for one in map(owner_id, ids) if one is not None]
         # as it is stored too: so it stands in the records of those who named it so
-        choices.append((None, *spelled, *(one for one in ids if one is not None and one not in spelled)))
-    for one in product(*choices):
-        if any(value is not None for value in one):
-            yield one
+        spelled = {canonical(one): one for raw in ids for one in (owner_id(raw), raw) if one is not None}
+        choices.append((None, *spelled.values()))
+    if prod(map(len, choices)) > MOST_SCOPES:
+        for place, several in enumerate(choices):
+            for one in several[1:]:
+                yield (*(None,) * place, one, *(None,) * (2 - place))
+        return
+    for scope in product(*choices):
+        if any(value is not None for value in scope):
+            yield scope
+
+
+def made_at(created_at: object, manifest: Manifest) -> float | None:
+    """When a memory of a copy was made (seconds since 1970); None where that is not known or later than the copy."""
+    at = instant(created_at)
+    return None if at is None or at > manifest.taken_at + SAME_S else at
+
+
+class Covering:
+    """What several erasures cover, asked for many memories: each different owner is hashed once an erasure, and each
+    id once."""
+
+    def __init__(self, erasures: Sequence[Erasure]) -> None:
+        self.erasures = tuple(erasures)
+        self._ids = [(one.salt, frozenset(one.ids)) for one in erasures if one.ids]
+        self._latest: dict[str, float | None] = {}
+        self.met: set[str] = set()
+        """The salts of those that cover something that was asked for."""
+
+    def has_id(self, memory_id: object) -> bool:
+        """Whether this very memory was erased."""
+        met = [salt for salt, ids in self._ids if _digest(salt, "id", str(memory_id)) in ids]
+        self.met.update(met)
+        return bool(met)
+
+    def latest(self, owner: Owner) -> float | None:
+        """When a scope that this owner lies in was erased last (seconds since 1970); None: never."""
+        key = canonical(owner)
+        if key not in self._latest:
+            scopes = list(_scopes_of(owner)) if any(value is not None for value in owner) else []
+            covering = [
+                one
+                for one in self.erasures
+                if one.scope and any(_scope_digest(one.salt, scope) == one.scope for scope in scopes)
+            ]
+            self.met.update(one.salt for one in covering)
+            self._latest[key] = max((one.at for one in covering), default=None)
+        return self._latest[key]
+
+    def covers(self, owner: Owner) -> bool:
+        """Whether a scope that this owner lies in was erased."""
+        return self.latest(owner) is not None
+
+    def covers_messages(self, session: str) -> bool:
+        """Whether a session scope of the `messages` table lies in a scope that was erased."""
+        return self.covers(owner_of_session(session))
+
+    def covers_memory(self, owner: Owner, memory_id: object, made_at: float | None) -> bool:
+        """Whether a memory was erased: by its id, or as an older one of a scope that its owner lies in.
+
+        `made_at` is when it was made (seconds since 1970); one whose time is not known counts as older.
+        """
+        at = self.latest(owner)
+        return (at is not None and (made_at is None or made_at <= at)) or self.has_id(memory_id)
 
 
 def _scope_digest(salt: str, scope: Owner) -> str:

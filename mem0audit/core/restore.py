@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Final, Literal
 
-from mem0audit.core.model import Agent, Install
+from mem0audit.core.erasures import Covering
+from mem0audit.core.model import Agent, Install, PointId
 from mem0audit.core.snapshot import Manifest, NotAManifest, parse_manifest
 from mem0audit.core.versions import can_read, log_at_start, oldest_client_that_reads, wipes_folder_at_start
 
@@ -81,8 +82,9 @@ class Intent:
     """What was going to be exchanged with what; written before the first exchange, beside both stores.
 
     `history` and `vectors` are the live paths, `staging` the folders that hold the staged copies. `manifest` is
-    the snapshot's own file, so that the result can be judged without the snapshot. `audited`: the result was
-    found right, and from here on nothing is taken back.
+    the snapshot's own file, so that the result can be judged without the snapshot; where somebody was erased in the
+    copies, with what they hold since. `erased` are the salts of the erasures that they were brought up to. `audited`:
+    the result was found right, and from here on nothing is taken back.
     """
 
     snapshot: str
@@ -93,6 +95,7 @@ class Intent:
     pieces: tuple[Piece, ...]
     manifest: str
     audited: bool = False
+    erased: tuple[str, ...] = ()
 
 
 class NotAnIntent(Exception):
@@ -114,7 +117,8 @@ def parse_intent(data: bytes) -> Intent:
         if raw.pop("format") != FORMAT:
             raise NotAnIntent("is of another version of mem0audit")
         pieces = tuple(Piece(**piece) for piece in raw.pop("pieces"))
-        intent = Intent(**{**raw, "pieces": pieces, "staging": tuple(raw["staging"])})
+        erased = tuple(raw.pop("erased", ()))
+        intent = Intent(**{**raw, "pieces": pieces, "staging": tuple(raw["staging"]), "erased": erased})
         parse_manifest(intent.manifest.encode("ascii"))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, NotAManifest):
         raise NotAnIntent("does not read") from None
@@ -126,6 +130,7 @@ def parse_intent(data: bytes) -> Intent:
 def _sound(intent: Intent) -> bool:
     """Whether every path is one that a restore of these two stores makes."""
     texts = [intent.snapshot, intent.history, intent.vectors, intent.started_at, *intent.staging]
+    texts += intent.erased
     if not all(isinstance(text, str) for text in texts) or not isinstance(intent.audited, bool):
         return False
     for piece in intent.pieces:
@@ -206,6 +211,11 @@ def where(piece: Piece, found: Found) -> Where:
     return "other"
 
 
+def is_behind(salts: Iterable[str], erased: Iterable[str], *, audited: bool) -> bool:
+    """Whether one that was cut off must not be finished: its copies may hold somebody who was erased since."""
+    return not audited and not set(salts) <= set(erased)
+
+
 def decide(places: Sequence[Where], *, audited: bool, untouched: bool) -> Course:
     """What is done about an interrupted restore.
 
@@ -240,6 +250,55 @@ class Interrupted:
     course: Course
     places: tuple[tuple[str, Where], ...] = ()
     problem: str | None = None
+    audited: bool = False
+    erased: tuple[str, ...] = ()
+    """The salts of the erasures that its copies were brought up to."""
+
+
+@dataclass(frozen=True)
+class ToErase:
+    """What a copy holds of those who were erased since it was taken, in counts: by how many `erasures`, memories,
+    entities that link nothing else and links of the others, rows of the log with text, messages.
+
+    `unattributed` are (rows, memories) of the log that nobody can be found for: their text stays. `mem0` is the version
+    that they are deleted under, None where none is needed; `own` where that is mem0audit's own, `user` the uid that it
+    is run as where that is another than ours. `ids` are the points by collection, `ever` all memories that are known to
+    have been theirs, `spared` those that were made after the erasure, `losing` the entities that lose links, by
+    collection; `texts` (in no report) every text of theirs.
+    """
+
+    erasures: int = 0
+    memories: int = 0
+    entities: int = 0
+    links: int = 0
+    rows: int = 0
+    messages: int = 0
+    unattributed: tuple[int, int] = (0, 0)
+    mem0: str | None = None
+    interpreter: str | None = None
+    how_found: str | None = None
+    own: bool = False
+    user: int | None = None
+    not_read: tuple[str, ...] = ()
+    """Other snapshots that could not be asked whose the rows are."""
+    covering: Covering = field(default_factory=lambda: Covering(()), repr=False, compare=False)
+    ids: Mapping[str, tuple[PointId, ...]] = field(default_factory=dict, repr=False)
+    ever: frozenset[str] = field(default=frozenset(), repr=False)
+    spared: frozenset[str] = field(default=frozenset(), repr=False)
+    losing: Mapping[str, Mapping[PointId, tuple[str, ...]]] = field(default_factory=dict, repr=False)
+    gone: Mapping[str, frozenset[PointId]] = field(default_factory=dict, repr=False)
+    """Those of them that are deleted."""
+    texts: tuple[str, ...] = field(default=(), repr=False)
+
+    @property
+    def anything(self) -> bool:
+        """Something of theirs is in the copy."""
+        return bool(self.memories or any(self.losing.values()) or self.rows or self.messages)
+
+    @property
+    def salts(self) -> tuple[str, ...]:
+        """The salts of all erasures that were looked for."""
+        return tuple(one.salt for one in self.covering.erasures)
 
 
 @dataclass(frozen=True)
@@ -262,6 +321,10 @@ class RestorePlan:
     """The ledger is read, and the restore put to its chain of seals."""
     not_read: tuple[str, ...] = ()
     """Records of erasures that could not be read, where the user said to go on without."""
+    erase: ToErase = field(default_factory=ToErase)
+    """Who was erased since, and is erased in the copies before they are put in place."""
+    agent_python: str | None = None
+    """The agent's Python, where it was named and there is no install."""
     lost: str | None = None
     """Why the snapshot cannot be read any more: then what was cut off is settled, and nothing begun."""
 
@@ -282,6 +345,10 @@ class Restored:
     settled: Interrupted | None = None
     resumed: bool = False
     not_audited: str | None = None
+    behind: bool = False
+    """It was finished, and somebody was erased since it was staged."""
+    erased: ToErase | None = None
+    """What was erased in it before it was put in place."""
     seconds: float = 0.0
 
 

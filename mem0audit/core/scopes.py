@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, Protocol
 
 from mem0audit.core.errors import UsageProblem
 from mem0audit.core.points import OWNER_KEYS, Owner, owner_id, shown_owner
+
+
+class Whom(Protocol):
+    """Who is meant: a scope that was named, or those that are on record as erased."""
+
+    def covers(self, owner: Owner) -> bool:
+        """Whether a memory of this owner is theirs."""
+
+    def covers_messages(self, session: str) -> bool:
+        """Whether messages with this session scope are theirs."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +73,30 @@ class Scope:
             any(re.search(_part(key, spelled), session) for spelled in {value, _escaped(value)})
             for key, value in self.named
         )
+
+
+_KEY: Final = re.compile(r"(?:^|&)(agent_id|run_id|user_id)=")
+_END: Final = re.compile(r"$|&(?=(?:agent_id|run_id|user_id)=)")
+_MOST_KEYS: Final = 64
+"""mem0 writes three at most; what has more is no session scope of its making."""
+
+
+def owner_of_session(session: str) -> Owner:
+    """Whom a session scope of the `messages` table may be of: for each key every value that it can be read as (one
+    before mem0 2.0.18 may hold `&` and `=` unescaped), None where it is not named."""
+    found: dict[str, list[str]] = {}
+    ends = [end.start() for end in _END.finditer(session)][: _MOST_KEYS + 1]
+    for key in list(_KEY.finditer(session))[:_MOST_KEYS]:
+        for end in ends:
+            if end >= key.end():
+                value = session[key.end() : end].strip()
+                found.setdefault(key[1], []).extend((value, _unescaped(value)))
+    user, agent, run = (found.get(key) for key in OWNER_KEYS)
+    return (user, agent, run)
+
+
+def _unescaped(value: str) -> str:
+    return value.replace("%3D", "=").replace("%26", "&").replace("%25", "%")
 
 
 def _matches(stored: Any, wanted: str) -> bool:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mem0audit.core.changes import Changed, Step, Steps
-from mem0audit.core.erasures import is_covered
+from mem0audit.core.erasures import Covering
 from mem0audit.core.errors import CouldNotRead, Failed, Mem0auditError, Refused
 from mem0audit.core.model import CollectionInfo, HistoryRow, Install, NotChecked, PointId
 from mem0audit.core.points import text_digest
@@ -161,8 +161,8 @@ def erased_and_back(reading: Reading, host: Host, folder: str | None) -> set[str
     both = reading.comparison
     if both is None or not both.resurrected:
         return set()
-    record = erasures_on_record(reading.install, folder, host).erasures
-    return {i for i in both.resurrected if any(is_covered(one, both.points[i].owner, i) for one in record)}
+    covering = Covering(erasures_on_record(reading.install, folder, host).erasures)
+    return {i for i in both.resurrected if covering.covers_memory(both.points[i].owner, i, None)}
 
 
 # --- Doing it ----------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ from mem0audit.core.model import (
 from mem0audit.core.points import EntityRecord, Owner, keep_entity, text_digest
 from mem0audit.core.reading import TELEMETRY_COLLECTIONS
 from mem0audit.core.residue import FileSearch, Residue
-from mem0audit.core.scopes import Scope
+from mem0audit.core.scopes import Scope, Whom
 from mem0audit.core.times import shown
 from mem0audit.core.words import shell_word
 from mem0audit.install.candidates import find_candidates
@@ -163,6 +163,9 @@ def plan_erase(
             if info.name == door.collection and info.has_folder:
                 _read(store, info, memories)
     ever |= frozenset(map(str, memories.mine)) | frozenset(map(str, wanted))
+    say("looking at the snapshots", None, None)
+    snapshots, in_snapshots = _in_snapshots(here, host, settings or Settings(), scope, ever)
+    ever |= in_snapshots  # also those that were deleted before the ledger saw them
     entities, gone, warnings = _entities(store, door, scope, memories, ever, say)
     say("reading the log", None, None)
     left = _left(door.history, scope, ever)
@@ -202,8 +205,6 @@ def plan_erase(
             f"{scope.shown if scope is not None else 'what was named'} has memories in other stores too: {listed}",
             "delete in each of them (--qdrant-path, --history), or here alone: --only-this-store",
         )
-    say("looking at the snapshots", None, None)
-    snapshots = _in_snapshots(here, host, settings or Settings(), scope, ever)
     return ErasePlan(
         install=here,
         scope=scope,
@@ -433,19 +434,32 @@ def _read(store: EmbeddedStore, info: CollectionInfo, memories: _Memories) -> No
 def _entities(
     store: EmbeddedStore,
     door: Door,
-    scope: Scope | None,
+    scope: Whom | None,
     memories: _Memories,
     ever: frozenset[str],
     say: Progress,
 ) -> tuple[dict[PointId, tuple[str, ...]], frozenset[PointId], list[str]]:
-    """Which entities lose links to which memories, which of them go, and what is to be said of it.
+    """Which entities lose links to which memories, which of them go, and what is to be said of it."""
+    losing, gone = _losing(store, door.collection, scope, memories, ever, say)
+    if losing and (versions.parse(door.mem0) or (0,)) < (2, 0, 0):
+        said = f"mem0 {door.mem0} knows no entities: {len(losing):,} that mem0 2.x made of them stay."
+        return {}, frozenset(), [said]
+    return losing, gone, []
 
-    Links to what is deleted; of the scope's own entities also those to memories that are long gone.
-    """
-    name = door.collection + ENTITIES_SUFFIX
+
+def _losing(
+    store: EmbeddedStore,
+    collection: str,
+    scope: Whom | None,
+    memories: _Memories,
+    ever: frozenset[str],
+    say: Progress,
+) -> tuple[dict[PointId, tuple[str, ...]], frozenset[PointId]]:
+    """Links to what is deleted; of the scope's own entities also those to memories that are long gone."""
+    name = collection + ENTITIES_SUFFIX
     info = next((c for c in store.layout().collections if c.name == name and c.has_folder), None)
     if info is None:
-        return {}, frozenset(), []
+        return {}, frozenset()
     say("reading the entities", None, None)
     read = store.points(info, keep_entity)
     if read.file.problem is not None:
@@ -459,14 +473,11 @@ def _entities(
             losing[entity_id] = dead
             if set(entity.links) <= set(dead):
                 gone.add(entity_id)
-    if losing and (versions.parse(door.mem0) or (0,)) < (2, 0, 0):
-        said = f"mem0 {door.mem0} knows no entities: {len(losing):,} that mem0 2.x made of them stay."
-        return {}, frozenset(), [said]
-    return losing, frozenset(gone), []
+    return losing, frozenset(gone)
 
 
 def _dead_links(
-    entity: EntityRecord, scope: Scope | None, ever: frozenset[str], staying: set[str]
+    entity: EntityRecord, scope: Whom | None, ever: frozenset[str], staying: set[str]
 ) -> tuple[str, ...]:
     own = scope is not None and scope.covers(entity.owner)
     return tuple(
@@ -505,14 +516,14 @@ def _left(history: str, scope: Scope | None, ids: Collection[str]) -> Left:
 
 def _held(
     vectors: str, scope: Scope | None, ids: frozenset[str], *, but: str | None = None, alone: bool = False
-) -> int:
-    """How many memories of the scope, or of these ids, an embedded folder holds. Raises CouldNotRead."""
+) -> list[str]:
+    """The memories of the scope, or of these ids, that an embedded folder holds. Raises CouldNotRead."""
     store = EmbeddedStore(vectors, alone=alone)
     layout = store.layout()
     if layout.problem is not None:
         raise CouldNotRead(layout.problem.detail)
     names = {c.name for c in layout.collections}
-    count = 0
+    found: list[str] = []
     for info in layout.collections:
         is_entities = info.name.endswith(ENTITIES_SUFFIX) and info.name[: -len(ENTITIES_SUFFIX)] in names
         if not info.has_folder or info.legacy or is_entities or info.name in (*TELEMETRY_COLLECTIONS, but):
@@ -521,8 +532,8 @@ def _held(
         read = store.points(info, memories)
         if read.file.problem is not None:
             raise CouldNotRead(read.file.problem.detail)
-        count += sum(is_mine for is_mine, _, _ in read.rows.values())
-    return count
+        found += [str(i) for i, (is_mine, _, _) in read.rows.items() if is_mine]
+    return found
 
 
 def _elsewhere(
@@ -539,7 +550,7 @@ def _elsewhere(
     for number, (folder, but) in enumerate(places):
         say("looking at other stores", number, len(places))
         try:
-            count = _held(folder, scope, ids, but=but)
+            count = len(_held(folder, scope, ids, but=but))
         except (Mem0auditError, OSError) as error:
             why = error.message if isinstance(error, Mem0auditError) else (error.strerror or "cannot be read")
             not_read.append(NotChecked(folder, why))
@@ -551,16 +562,20 @@ def _elsewhere(
 
 def _in_snapshots(
     install: Install, host: Host, settings: Settings, scope: Scope | None, ids: frozenset[str]
-) -> tuple[HeldBy, ...]:
-    """The snapshots that hold some of it; those that could not be looked into with None."""
+) -> tuple[tuple[HeldBy, ...], frozenset[str]]:
+    """The snapshots that hold some of it, those that could not be looked into with None; and the ids of what they
+    hold."""
     found = []
+    every: set[str] = set()
     for one in known_snapshots(install, host, settings).snapshots:
         count = None
         with suppress(Mem0auditError, OSError):
-            count = _held(str(Path(one.path, snapshot_core.VECTORS)), scope, ids, alone=True)
+            held = _held(str(Path(one.path, snapshot_core.VECTORS)), scope, ids, alone=True)
+            every.update(held)
+            count = len(held)
         if count != 0:
             found.append(HeldBy(one.path, count))
-    return tuple(found)
+    return tuple(found), frozenset(every)
 
 
 # --- Apply -----------------------------------------------------------------------------------------
@@ -755,14 +770,25 @@ def _delete(memory: Mem0Worker | LiveMemory, ids: Sequence[PointId], say: Progre
 def _unlink(
     memory: Mem0Worker | LiveMemory, store: EmbeddedStore, door: Door, intent: Intent, say: Progress
 ) -> int:
+    """Takes what was deleted from the entities; how many it was for."""
+    ever = frozenset(intent.ever) | frozenset(map(str, intent.ids))
+    return _sweep(memory, store, door, intent.scope, ever, say)
+
+
+def _sweep(
+    memory: Mem0Worker | LiveMemory,
+    store: EmbeddedStore,
+    door: Door,
+    whom: Whom | None,
+    ever: frozenset[str],
+    say: Progress,
+) -> int:
     """The one sweep over the entities, as they are now that the memories are gone; how many it was for."""
-    memories = _Memories(intent.scope, frozenset())
+    memories = _Memories(None, frozenset())  # what mem0 could not delete stays linked
     for info in store.layout().collections:
         if info.name == door.collection and info.has_folder:
             memories.take(store.points(info, memories).rows)
-    memories.mine.clear()  # what mem0 could not delete stays linked
-    ever = frozenset(intent.ever) | frozenset(map(str, intent.ids))
-    losing, _, _ = _entities(store, door, intent.scope, memories, ever, say)
+    losing, _, _ = _entities(store, door, whom, memories, ever, say)
     say("clearing entities", 0, len(losing))
     for number, _ in enumerate(memory.unlink_each(losing.items()), 1):
         say("clearing entities", number, len(losing))
@@ -783,6 +809,28 @@ def _delete_what_came_back(
             _delete(memory, tuple(memories.mine), say)
         if not _unlink(memory, store, door, intent, say) and not memories.mine:
             return
+
+
+def delete_in_copy(
+    memory: Mem0Worker, door: Door, whom: Whom, ids: Sequence[PointId], ever: frozenset[str], say: Progress
+) -> None:
+    """Deletes these memories of a staged copy, by id, and takes the links to all that were `ever` theirs from the
+    entities of its collection. Raises what mem0's calls raise."""
+    _delete(memory, ids, say)
+    _sweep(memory, EmbeddedStore(door.vectors), door, whom, ever, say)
+
+
+def entities_in_copy(
+    vectors: str, collection: str, whom: Whom, ids: frozenset[str], ever: frozenset[str], say: Progress
+) -> tuple[dict[PointId, tuple[str, ...]], frozenset[PointId]]:
+    """Which entities of a collection of a copy lose which links when these memories go, and which of them link nothing
+    else and go. Raises CouldNotRead, Refused."""
+    store = EmbeddedStore(vectors, alone=True)
+    memories = _Memories(None, ids)
+    for info in store.layout().collections:
+        if info.name == collection and info.has_folder:
+            _read(store, info, memories)
+    return _losing(store, collection, whom, memories, ever, say)
 
 
 def _look_after(plan: ErasePlan, door: Door, intent: Intent, say: Progress, *, is_live: bool) -> Erased:

@@ -9,12 +9,13 @@ from typing import Any, Final
 from mem0audit.core import snapshot as core
 from mem0audit.core.erasures import (
     RECORD,
+    Covering,
     Erasure,
     ErasureRecord,
     NotARecord,
     erasures_text,
-    is_covered,
     joined,
+    made_at,
     parse_erasures,
 )
 from mem0audit.core.model import HistoryRow, Install, NotChecked, PointId, VectorFacts
@@ -101,20 +102,21 @@ def keep_beside(folder: Path, record: ErasureRecord) -> str | None:
     return None
 
 
-def erased_in(path: Path, erasures: Sequence[Erasure]) -> int:
+def erased_in(path: Path, manifest: core.Manifest, erasures: Sequence[Erasure]) -> int:
     """How many memories that these erasures cover a snapshot holds, in its vectors or its log."""
     found: set[str] = set()
+    covering = Covering(erasures)
 
     def keep(_rowid: int, point_id: PointId, payload: Any, _facts: VectorFacts) -> None:
         owner = (payload.get("user_id"), payload.get("agent_id"), payload.get("run_id"))
-        if any(is_covered(one, owner, str(point_id)) for one in erasures):
+        if covering.covers_memory(owner, point_id, made_at(payload.get("created_at"), manifest)):
             found.add(str(point_id))
 
     store = EmbeddedStore(str(path / core.VECTORS), alone=True)
     for info in store.layout().collections:
         if info.has_folder and not info.legacy:
             store.points(info, keep)
-    read_rows(str(path / core.HISTORY), lambda: _ErasedRows(erasures, found), alone=True)
+    read_rows(str(path / core.HISTORY), lambda: _ErasedRows(covering, found), alone=True)
     return len(found)
 
 
@@ -122,8 +124,8 @@ class _ErasedRows:
     """Takes history rows (a `model.RowSink`) and notes those about erased memories: by id, since no row names an
     owner."""
 
-    def __init__(self, erasures: Sequence[Erasure], found: set[str]) -> None:
-        self.erasures = erasures
+    def __init__(self, covering: Covering, found: set[str]) -> None:
+        self.covering = covering
         self.found = found
         self.seen: set[str] = set()
 
@@ -131,5 +133,5 @@ class _ErasedRows:
         """One page of rows."""
         for memory_id in {str(row.memory_id) for row in page if row.memory_id is not None} - self.seen:
             self.seen.add(memory_id)
-            if any(is_covered(one, (None, None, None), memory_id) for one in self.erasures):
+            if self.covering.has_id(memory_id):
                 self.found.add(memory_id)

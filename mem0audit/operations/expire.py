@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from mem0audit.core.erasures import Erasure
+from mem0audit.core.erasures import Erasure, for_copy
 from mem0audit.core.errors import CouldNotRead, Failed, Mem0auditError, UsageProblem
 from mem0audit.core.retention import Decision, Policy, Standing, State, decide
 from mem0audit.core.snapshot import Listed
@@ -108,8 +108,8 @@ def _standing(one: Listed, erasures: Sequence[Erasure]) -> Standing:
             state, why = "good", f"verified {checked.at}"
     series = f"{manifest.hostname}: {manifest.history.value}, {manifest.vectors.value}"
     changes, lost = manifest.counts.get("changes") or 0, manifest.findings.get("D302", 0)
-    since = [erasure for erasure in erasures if erasure.at >= manifest.taken_at]
-    erased = erased_in(Path(one.path), since) if since and state == "good" else 0
+    since = for_copy(erasures, manifest)
+    erased = erased_in(Path(one.path), manifest, since) if since and state == "good" else 0
     until = manifest.short_lived_until
     return Standing(one.name, taken_at, state, why, kept, series, changes, lost, erased, until)
 

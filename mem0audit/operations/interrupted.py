@@ -6,7 +6,7 @@ import os
 import sqlite3
 import stat
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -99,7 +99,15 @@ def _found(folder: str, intent: Intent) -> Interrupted:
     mixed = len(set(places)) > 1 and "other" not in places
     course = core.decide(places, audited=intent.audited, untouched=not mixed or _untouched(intent, places))
     listed = tuple((piece.target, place) for piece, place in zip(intent.pieces, places, strict=True))
-    return Interrupted(folder, intent.snapshot, intent.started_at, course, listed)
+    return Interrupted(
+        folder,
+        intent.snapshot,
+        intent.started_at,
+        course,
+        listed,
+        audited=intent.audited,
+        erased=intent.erased,
+    )
 
 
 def _untouched(intent: Intent, places: Sequence[core.Where]) -> bool:
@@ -114,12 +122,19 @@ def _untouched(intent: Intent, places: Sequence[core.Where]) -> bool:
 
 
 def settle(
-    folders: Sequence[Path], there: bool, host: Host, say: Progress, stack: ExitStack
+    folders: Sequence[Path],
+    there: bool,
+    host: Host,
+    say: Progress,
+    stack: ExitStack,
+    newer: Callable[[Intent], Collection[str]],
+    chain: Callable[[Restored], Restored],
 ) -> tuple[Interrupted | None, Restored | None]:
     """Finishes or takes back what an earlier restore left in these folders (locked), and clears it away.
 
-    `there`: one of the folders was there before. Gives what was found, and what is restored where it was finished.
-    Raises Refused, Failed.
+    `there`: one of the folders was there before. `newer` gives the salts of the erasures that its copies must have had;
+    one that lacks some is taken back unless it was audited already. `chain` is called before a finished one is
+    forgotten. Gives what was found, and what is restored where it was finished. Raises Refused, Failed.
     """
     try:
         intent = read_intent(folders)
@@ -132,11 +147,15 @@ def settle(
             if other not in every and os.path.lexists(other):
                 stack.enter_context(exchange.staging(other))
                 every.append(other)
-        refuse_in_use(_install_of(intent), host)
+        refuse_in_use(install_of_intent(intent), host)
         with _store_locks(intent):
             _settle_journals(intent)
             found = _found(str(folders[0]), intent)
-            return _settled(intent, found, every, folders, host, say)
+            salts = newer(intent)
+            if found.course == "finish" and core.is_behind(salts, intent.erased, audited=intent.audited):
+                found = replace(found, course="back")
+            behind = not set(salts) <= set(intent.erased)
+            return _settled(intent, found, every, folders, host, say, behind, chain)
     except exchange.InUse as problem:
         in_use(problem, None)
     except (OSError, sqlite3.Error) as error:
@@ -146,14 +165,19 @@ def settle(
         ) from None
 
 
-def _install_of(intent: Intent) -> Install:
-    name = Origin("mem0", "the intent")
-    return Install(
-        Origin(intent.history, "the intent"),
-        Origin(intent.vectors, "the intent"),
-        name,
-        Origin("/", "the intent"),
-    )
+def install_of_intent(intent: Intent) -> Install:
+    """The install that an intent is of."""
+    return _install_at(intent.history, intent.vectors)
+
+
+def restored_install(done: Restored) -> Install:
+    """The install that was restored."""
+    return _install_at(done.history, done.vectors)
+
+
+def _install_at(history: str, vectors: str) -> Install:
+    by = "the intent"
+    return Install(Origin(history, by), Origin(vectors, by), Origin("mem0", by), Origin("/", by))
 
 
 @contextmanager
@@ -186,6 +210,8 @@ def _settled(
     wanted: Sequence[Path],
     host: Host,
     say: Progress,
+    behind: bool,
+    chain: Callable[[Restored], Restored],
 ) -> tuple[Interrupted, Restored | None]:
     manifest = snapshot_core.parse_manifest(intent.manifest.encode("ascii"))
     course = found.course
@@ -202,8 +228,8 @@ def _settled(
                 intent = replace(intent, audited=True)
                 write_intent(intent)
     if course == "finish":
-        done = finish(manifest, intent, host)
-        return found, replace(done, not_audited=why)
+        done = finish(manifest, intent, host, chain)
+        return found, replace(done, not_audited=why, behind=behind)
     if course == "back":
         exchange.back(intent.pieces)
         _check_whole(intent)
@@ -265,17 +291,23 @@ def take_back(intent: Intent, error: BaseException) -> NoReturn:
     raise error
 
 
-def finish(manifest: Manifest, intent: Intent, host: Host) -> Restored:
-    """What was replaced gets its dated name and is recorded; the intent goes. Raises Failed."""
+def finish(manifest: Manifest, intent: Intent, host: Host, chain: Callable[[Restored], Restored]) -> Restored:
+    """What was replaced gets its dated name and is recorded, `chain` puts it to the chain of seals, and only then the
+    intent goes: a run that is cut off before is finished by the next one. Raises Failed."""
     try:
         replaced = exchange.put_aside(intent.pieces)
         _record(intent, replaced)
+        done = chain(_restored(manifest, intent, replaced, host))
         exchange.remove_staging([Path(folder) for folder in intent.staging if exchange.identity_of(folder)])
     except OSError as error:
         raise Failed(
             f"both stores are restored, but not all is put aside: {words(error)}",
             "the same command finishes it",
         ) from None
+    return done
+
+
+def _restored(manifest: Manifest, intent: Intent, replaced: Sequence[str], host: Host) -> Restored:
     shown = tuple(path for path in replaced if not path.endswith(exchange.SIDES))
     late = holders(shown, host).holders if shown else ()
     warnings = tuple(

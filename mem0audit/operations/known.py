@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from mem0audit.core.erasures import Erasure
+from mem0audit.core.erasures import Erasure, for_copy
 from mem0audit.core.errors import CouldNotRead
 from mem0audit.core.marks import Mark
 from mem0audit.core.model import Install, NotChecked, SeenSnapshot, Snapshots
@@ -77,7 +77,7 @@ def _seen(
         return SeenSnapshot(path.name, str(path), None, problems=problems)
     if not _is_of(manifest, install, before):
         return None
-    later = [one for one in erasures if one.at >= manifest.taken_at]
+    later = for_copy(erasures, manifest)
     return SeenSnapshot(
         path.name,
         str(path),
@@ -86,7 +86,7 @@ def _seen(
         manifest.unsettled_why,
         manifest.pair,
         problems,
-        erased=erased_in(path, later) if later and not problems else 0,
+        erased=erased_in(path, manifest, later) if later and not problems else 0,
         changes=manifest.counts.get("changes"),
         lost=manifest.findings.get("D302", 0),
         until=manifest.short_lived_until,

@@ -65,11 +65,14 @@ def find_door(
     host: Host,
     *,
     ledger: bool = True,
+    copy_of: Install | None = None,
+    uid: int | None = None,
 ) -> Door:
     """Under which mem0 this install is changed. Reads both stores, runs and changes nothing.
 
     The agent is that of `--agent-python`, else the one that the ledger remembers (`ledger` False: it is not asked),
-    else unknown.
+    else unknown. Where the install is a staged copy, it is the agent of the one that it is a copy of (`copy_of`), and
+    root runs it as the user `uid`, who will own the copy.
 
     Raises Refused, with the reason, where no mem0 may change it, and UsageProblem where there is none.
     """
@@ -89,12 +92,14 @@ def find_door(
     log = read_history_file(history)
     if log.file.problem is not None and log.file.problem.kind not in ("missing", "no-table", "empty"):
         raise CouldNotRead(f"{install.history.value}: {log.file.problem.detail}")
-    user = _user(history, vectors)
+    own_uid = os.geteuid()
+    user = _user(history, vectors) if copy_of is None else None if own_uid or uid == own_uid else uid
+    agents = copy_of or install
     at = None
-    if install.agent_python is not None:
-        at = whose_mem0(install, (), host)
-    elif (known := _known(install, host, ledger=ledger)) is not None:
-        at = _remembered(install, known, host)
+    if agents.agent_python is not None:
+        at = whose_mem0(agents, (), host)
+    elif (known := _known(agents, host, ledger=ledger)) is not None:
+        at = _remembered(agents, known, host)
     own = at is None
     if at is None:
         at = _ours()
@@ -102,10 +107,12 @@ def find_door(
     _check_mem0(at, mem0, own)
     _check_folder(there, client, mem0)
     _check_log(log, mem0, install.history.value)
-    if own:
+    if own and copy_of is not None:
+        _check_own_on_copy(log, mem0)
+    elif own:
         _check_own(found, log, mem0, client)
     else:
-        _check_other(install, host, at, client, ledger=ledger)
+        _check_other(agents, host, at, client, ledger=ledger)
     assert at.interpreter is not None
     _check_trusted(at.interpreter, user, host)
     return Door(
@@ -121,6 +128,20 @@ def find_door(
         dims=found.dims if found is not None else install.embedder_dims,
         exists=found is not None,
     )
+
+
+def find_door_to_copy(
+    copy: Install, of: Install, host: Host, *, ledger: bool = True, uid: int | None = None
+) -> Door:
+    """Under which mem0 a staged copy of an install is changed: the agent's; and where that is too old for it or out of
+    reach, ours, if that would not migrate its log. Raises what find_door raises for the agent's."""
+    try:
+        return find_door(copy, host, ledger=ledger, copy_of=of, uid=uid)
+    except (Refused, UsageProblem) as problem:
+        try:
+            return find_door(copy, host, ledger=False, copy_of=replace(of, agent_python=None))
+        except (Refused, UsageProblem):
+            raise problem from None
 
 
 @contextmanager
@@ -339,6 +360,13 @@ def _check_own(found: CollectionInfo | None, log: HistoryFile, mem0: str, client
         why = f"the log was made by mem0 {'1.x' if is_second else '2.x'}, ours is {mem0}"
     if why is not None:
         raise Refused(f"the agent's mem0 is not known, and ours could break it: {why}", _NAME_IT)
+
+
+def _check_own_on_copy(log: HistoryFile, mem0: str) -> None:
+    """Refuses our own mem0 for a staged copy whose log it would migrate: an older mem0 could lose that. Memories are
+    only deleted there, and meta.json is put back as it was, so that no older client is locked out."""
+    if log.schema not in ("10 columns", None):
+        raise Refused(f"the log has {log.schema}, and mem0audit's own mem0 {mem0} would migrate it")
 
 
 def _check_other(install: Install, host: Host, at: Agent, client: str, *, ledger: bool) -> None:

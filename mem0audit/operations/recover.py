@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn
 
 from mem0audit.core import recover as core
 from mem0audit.core import snapshot as snapshot_core
-from mem0audit.core.erasures import Erasure, is_covered
+from mem0audit.core.erasures import Covering, Erasure
 from mem0audit.core.errors import CouldNotRead, Failed, Refused
 from mem0audit.core.model import (
     CollectionInfo,
@@ -146,13 +146,14 @@ def _planned(
         else:
             texts.append(one)
     back = _back_already(texts, store)
+    covering = Covering(record.erasures)
     for one in texts:
         if one.memory_id in back:
             left.append(LeftOut(one.memory_id, "there", back[one.memory_id]))
             continue
         if one.owner is None and wanted.assign_user is not None:
             one = replace(one, owner=(wanted.assign_user, None, None), owner_by="--assign-user")
-        left_out = _left_out(one, sources, record.erasures, sure, wanted)
+        left_out = _left_out(one, sources, covering, sure, wanted)
         if left_out is not None:
             left.append(left_out)
         elif one.owner is None:
@@ -335,12 +336,12 @@ def _owner(payload: _Payload) -> Owner:
 def _left_out(
     one: Recoverable,
     sources: _Sources,
-    erasures: Sequence[Erasure],
+    covering: Covering,
     sure: Collection[str],
     wanted: Wanted,
 ) -> LeftOut | None:
     """Why a memory is not added; None where it is."""
-    if any(_is_erased(one, owner, erasures) for owner in (one.owner, sources.ledger.get(one.memory_id))):
+    if any(_is_erased(one, owner, covering) for owner in (one.owner, sources.ledger.get(one.memory_id))):
         return LeftOut(one.memory_id, "erased")
     if one.state == "lost" and one.memory_id not in sure and not (wanted.doubtful or wanted.memories):
         return LeftOut(one.memory_id, "doubtful")
@@ -349,18 +350,15 @@ def _left_out(
     return None
 
 
-def _is_erased(one: Recoverable, owner: Owner | None, erasures: Sequence[Erasure]) -> bool:
+def _is_erased(one: Recoverable, owner: Owner | None, covering: Covering) -> bool:
     """Whether it was erased: by its id, or as an older memory of a scope that its owner lies in.
 
     One whose time is not known counts as older.
     """
     at = instant(one.logged_at or one.created_at)
-    for erasure in erasures:
-        if is_covered(erasure, core.NO_OWNER, one.memory_id):
-            return True
-        if owner is not None and is_covered(erasure, owner) and (at is None or at <= erasure.at):
-            return True
-    return False
+    if covering.has_id(one.memory_id):
+        return True
+    return owner is not None and covering.covers_memory(owner, one.memory_id, at)
 
 
 def _refuse_erased(left: Iterable[LeftOut]) -> None:

@@ -39,7 +39,7 @@ from mem0audit.operations.relocatepair import (
     since_pair,
     wal_files,
 )
-from mem0audit.operations.restore import check_erasures
+from mem0audit.operations.restore import refuse_erased
 from mem0audit.operations.targets import (
     check_owners,
     folder_owner,
@@ -338,7 +338,7 @@ def _verified(plan: RelocatePlan, host: Host, say: Progress) -> None:
             f"{plan.pair} is not what was written ({wrong[0]}): it is not published",
             f"everything that is wrong with it: mem0audit snapshot verify {shell_word(plan.pair)}",
         )
-    check_erasures(verdict.manifest, plan.pair, plan.install, host, plan.ledger, True)
+    refuse_erased(verdict.manifest, plan.pair, plan.install, host, plan.ledger)
 
 
 def _settle_journals(one: _Half) -> None:

@@ -28,7 +28,7 @@ from mem0audit.core.model import (
 from mem0audit.core.needles import Hits, Needles
 from mem0audit.core.residue import LAST_MESSAGES, Copy, FileSearch, Residue, Rows, goes_on
 from mem0audit.core.restore import Interrupted
-from mem0audit.core.scopes import Scope
+from mem0audit.core.scopes import Scope, Whom
 from mem0audit.core.times import shown
 from mem0audit.install.candidates import find_candidates
 from mem0audit.install.config import Settings
@@ -66,15 +66,22 @@ ELSEWHERE = NotChecked(
 @dataclass(frozen=True)
 class Whose:
     """What is looked for: a scope, or single memories; `ids` are all that are known to be of it, `known` everybody's
-    that the ledger knows."""
+    that the ledger knows. `spared` are points that are not meant, whoever owns them."""
 
-    scope: Scope | None
+    scope: Whom | None
     ids: frozenset[str]
     known: frozenset[str]
+    spared: frozenset[str] = frozenset()
 
     def has(self, point_id: object, payload: Mapping[str, Any]) -> bool:
         """Whether a point is of it."""
-        return str(point_id) in self.ids or (self.scope is not None and self.scope.covers(owner_in(payload)))
+        if str(point_id) in self.ids:
+            return True
+        return (
+            self.scope is not None
+            and self.scope.covers(owner_in(payload))
+            and str(point_id) not in self.spared
+        )
 
 
 def owner_in(payload: Mapping[str, Any]) -> tuple[Any, Any, Any]:
@@ -462,6 +469,22 @@ def _judged(found: _Found, others: Others) -> FileSearch:
     )
 
 
+def search_stores(
+    install: Install, ids: frozenset[str], texts: Collection[str], say: Progress
+) -> tuple[tuple[FileSearch, ...], tuple[NotChecked, ...]]:
+    """Every byte of both stores, which nobody has open, searched for these texts; what could not be searched. What
+    another row holds than those of these ids is shared."""
+    assert install.vectors is not None
+    needles = Needles(texts)
+    found, gaps = _search_places(_places(install), needles, say, "searching the files")
+    others = Others()
+    if any(one.anything for one in found):
+        who = Whose(None, ids, frozenset())
+        others.join(_others_in_vectors(install.vectors.value, who, ids, needles))
+        others.join(_others_in_log(install.history.value, who, ids, needles))
+    return tuple(_judged(one, others) for one in found), tuple(gaps)
+
+
 # --- All of it ----------------------------------------------------------------------------------------
 
 
@@ -677,6 +700,12 @@ def _copies(
         if rawfiles.exists(path):
             found.append(_CopySeen("export", path, (path,), None, None, "until you remove it"))
     return found, texts
+
+
+def until_when(path: str, host: Host) -> str:
+    """When a snapshot goes, in words: "until 2026-12-14, as scheduled"."""
+    real = str(Path(path).resolve())
+    return _until((str(Path(real).parent),), host).get(real, _NO_SCHEDULE)
 
 
 def _goes(one: SeenSnapshot, until: Mapping[str, str]) -> str:

@@ -12,16 +12,17 @@ import os
 import sqlite3
 import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 from mem0audit.core import restore as core
 from mem0audit.core import snapshot as snapshot_core
+from mem0audit.core.erasures import Erasure
 from mem0audit.core.errors import CouldNotRead, Failed, Mem0auditError, Refused
 from mem0audit.core.model import Agent, Install
-from mem0audit.core.restore import Half, Intent, Interrupted, Piece, Restored, RestorePlan, Target
+from mem0audit.core.restore import Half, Intent, Interrupted, Piece, Restored, RestorePlan, Target, ToErase
 from mem0audit.core.snapshot import Manifest
 from mem0audit.core.times import shown
 from mem0audit.core.words import shell_word
@@ -29,12 +30,15 @@ from mem0audit.install.agents import whose_mem0
 from mem0audit.install.host import Host, resolved
 from mem0audit.install.places import look_at
 from mem0audit.operations.copied import install_of
+from mem0audit.operations.erasecopy import erase_in_copy, plan_erasing
 from mem0audit.operations.erasures import erasures_on_record
 from mem0audit.operations.interrupted import (
     cut_off_manifest,
     differs,
     finish,
+    install_of_intent,
     interrupted,
+    restored_install,
     settle,
     take_back,
     words,
@@ -74,38 +78,56 @@ def plan_restore(
     install: Install | None = None,
     ledger: bool = True,
     without_erasure_record: bool = False,
+    agent_python: str | None = None,
     progress: Progress | None = None,
 ) -> RestorePlan:
     """What `restore` would do: into `to` (absolute), or else in place of the install's stores. Changes nothing.
 
-    The snapshot is verified at the default depth. Raises Refused where it is not good or the restore would be
-    unsafe (in use, no room, a place that cannot be exchanged, an erasure on record since it was taken), CouldNotRead
-    where there is no snapshot. `ledger` False: the ledger's record of erasures is not asked.
+    Who was erased since the snapshot was taken, by the ledger or by the record beside the snapshots, is erased in the
+    copies before they are put in place. `agent_python` names the agent's Python where there is no install.
 
-    A restore of this very snapshot that was cut off needs it no more, and is settled though it is gone or damaged:
-    both halves of its copies are staged, or lie in place.
+    The snapshot is verified at the default depth. Raises Refused where it is not good or the restore would be
+    unsafe (in use, no room, a place that cannot be exchanged, somebody erased since whom no mem0 may delete in it, no
+    record of erasures), CouldNotRead where there is no snapshot. `ledger` False: the ledger is not asked.
+
+    A restore of this very snapshot that was cut off needs it no more, and is settled though it is gone, damaged or of
+    somebody erased since: both halves of its copies are staged, or lie in place.
     """
     only_linux()
+    of = install
     try:
         manifest = _verified(snapshot, progress)
+        of = install or _original(manifest, agent_python)
+        erasures, not_read = _erasures(manifest, snapshot, of, host, ledger, without_erasure_record)
+        uid = _owner(to, install, host)[0]
+        say = progress or no_progress
+        erase = plan_erasing(snapshot, manifest, erasures, of, host, say, ledger=ledger, uid=uid)
     except (CouldNotRead, Refused) as problem:
         plan = None if install is None else _plan_to_settle(snapshot, install, host, ledger, problem)
         if plan is None:
             raise
         return plan
-    not_read = check_erasures(manifest, snapshot, install, host, ledger, without_erasure_record)
     if to is not None:
-        _check_new(to, snapshot, manifest, host)
+        _check_new(to, snapshot, manifest, host, _times(erase))
         warnings = _warnings(manifest, snapshot, None, None)
         if look_at(to, host).volatile:
             warnings += (f"{to} lies in memory: it is gone at the next reboot. The snapshot stays.",)
-        return RestorePlan(snapshot, manifest, to=to, warnings=warnings, not_read=not_read)
+        return RestorePlan(
+            snapshot,
+            manifest,
+            to=to,
+            warnings=warnings,
+            ledger=ledger,
+            not_read=not_read,
+            erase=erase,
+            agent_python=agent_python,
+        )
     assert install is not None
     targets = targets_of(install, snapshot, host)
     refuse_left_moves(install, host)
     check_names([target.real for target in targets])
     unseen = refuse_in_use(install, host)
-    check_room(targets, manifest, host)
+    check_room(targets, manifest, host, _times(erase))
     check_owners(targets)
     agent = whose_mem0(install, (), host)
     return RestorePlan(
@@ -115,10 +137,48 @@ def plan_restore(
         targets=targets,
         warnings=_warnings(manifest, snapshot, install, agent) + _about_places(targets),
         unseen=unseen,
-        interrupted=interrupted(install, host),
+        interrupted=_cut_off(install, snapshot, erase.salts, host),
         ledger=ledger,
         not_read=not_read,
+        erase=erase,
     )
+
+
+def _cut_off(install: Install, snapshot: str, salts: Collection[str], host: Host) -> Interrupted | None:
+    """A restore that was cut off here, and what is done about it: of this snapshot none is finished that does not know
+    of these erasures."""
+    found = interrupted(install, host)
+    if found is None or found.snapshot != snapshot or found.course != "finish":
+        return found
+    behind = core.is_behind(salts, found.erased, audited=found.audited)
+    return replace(found, course="back") if behind else found
+
+
+def _times(erase: ToErase) -> int:
+    """How many times its size a copy needs: rebuilding a file takes a copy, a journal, and what it is built in."""
+    return 4 if erase.anything else 1
+
+
+def _original(manifest: Manifest, agent_python: str | None) -> Install:
+    """The install that a snapshot was taken of, where it lay."""
+    return Install(
+        manifest.history, manifest.vectors, manifest.collection, manifest.mem0_dir, agent_python=agent_python
+    )
+
+
+def _owner(to: str | None, install: Install | None, host: Host) -> tuple[int, int]:
+    """Who will own what is restored. Raises Refused."""
+    if to is None:
+        assert install is not None
+        return owners_of(targets_of(install, None, host))["vectors"]
+    try:
+        target = Path(resolved(to, host))
+    except OSError as error:
+        raise Refused(f"{to}: {(error.strerror or 'cannot be looked into').lower()}") from None
+    owner = exchange.owner_of(target)
+    if owner is None and os.geteuid() == 0:
+        owner = folder_owner(target.parent)
+    return owner or (os.geteuid(), os.getegid())
 
 
 def _verified(snapshot: str, progress: Progress | None) -> Manifest:
@@ -148,7 +208,8 @@ def _plan_to_settle(
     if manifest is None:
         return None
     unseen = refuse_in_use(install, host)
-    said = f"The snapshot itself cannot be read ({problem.message}): what was begun is settled, and not begun again."
+    record = erasures_on_record(install, _folder_of(snapshot), host, ledger=ledger)
+    said = f"It is not restored ({problem.message}): what was begun is settled, and not begun again."
     return RestorePlan(
         snapshot,
         manifest,
@@ -156,30 +217,18 @@ def _plan_to_settle(
         targets=targets,
         warnings=(said,),
         unseen=unseen,
-        interrupted=found,
+        interrupted=_cut_off(install, snapshot, [one.salt for one in record.for_copy(manifest)], host),
         ledger=ledger,
         lost=problem.message,
     )
 
 
-def check_erasures(
-    manifest: Manifest, snapshot: str, install: Install | None, host: Host, ledger: bool, without: bool
-) -> tuple[str, ...]:
-    """Refuses to bring back who was erased since the snapshot was taken; gives what record could not be read.
-
-    Raises Refused, also where no record can be read and it was not said to go on without.
-    """
-    folder = Path(os.path.realpath(snapshot)).parent
-    record = erasures_on_record(
-        install or install_of(manifest, Path(snapshot)), str(folder), host, ledger=ledger
-    )
-    since = record.since(manifest.taken_at)
-    if since:
-        raise Refused(
-            f"{snapshot} is older than an erasure ({shown(since[-1].at)}; {len(since)} since it was taken): it would "
-            "bring back what was erased",
-            "restore a snapshot that was taken since:  mem0audit snapshot list",
-        )
+def _erasures(
+    manifest: Manifest, snapshot: str, of: Install, host: Host, ledger: bool, without: bool
+) -> tuple[tuple[Erasure, ...], tuple[str, ...]]:
+    """The erasures that may cover what a snapshot holds; and what record could not be read, where it was said to go on
+    without one. Raises Refused where no record can be read and that was not said."""
+    record = erasures_on_record(of, _folder_of(snapshot), host, ledger=ledger)
     not_read = tuple(f"{gap.what}: {gap.why}" for gap in record.not_read)
     if not record.known and not without:
         raise Refused(
@@ -187,7 +236,23 @@ def check_erasures(
             "since this snapshot was taken",
             "to restore all the same: --without-erasure-record",
         )
-    return () if record.known else not_read
+    return record.for_copy(manifest), () if record.known else not_read
+
+
+def _folder_of(snapshot: str) -> str:
+    return str(Path(os.path.realpath(snapshot)).parent)
+
+
+def refuse_erased(manifest: Manifest, snapshot: str, install: Install, host: Host, ledger: bool) -> None:
+    """Refuses a snapshot that is older than an erasure on record, where it is to be published as it is. Raises
+    Refused."""
+    since = _erasures(manifest, snapshot, install, host, ledger, True)[0]
+    if since:
+        raise Refused(
+            f"{snapshot} is older than an erasure ({shown(since[-1].at)}; {len(since)} since it was taken): it would "
+            "bring back what was erased",
+            f"a restore erases it in the copy first:  mem0audit snapshot restore {shell_word(snapshot)} --to NEWDIR",
+        )
 
 
 def _warnings(
@@ -221,7 +286,7 @@ def _about_places(targets: Sequence[Target]) -> tuple[str, ...]:
     return tuple(said)
 
 
-def _check_new(to: str, snapshot: str, manifest: Manifest, host: Host) -> None:
+def _check_new(to: str, snapshot: str, manifest: Manifest, host: Host, times: int) -> None:
     """Refuses a directory that a restore cannot begin in. Raises Refused."""
     try:
         real = Path(resolved(to, host))
@@ -252,8 +317,8 @@ def _check_new(to: str, snapshot: str, manifest: Manifest, host: Host) -> None:
         if (folder / "meta.json").exists() and (folder / "collection").is_dir():
             raise Refused(f"{to} lies inside the vector store {folder}", "name a folder elsewhere with --to")
     free = look_at(str(real), host).free_bytes
-    if free is not None and free < manifest.size_bytes + SLACK_BYTES:
-        no_room(to, free, manifest)
+    if free is not None and free < manifest.size_bytes * times + SLACK_BYTES:
+        no_room(to, free, manifest, times)
 
 
 # --- Apply ------------------------------------------------------------------------------------------------
@@ -281,9 +346,8 @@ def _into_new(plan: RestorePlan, host: Host, say: Progress) -> Restored:
     assert plan.to is not None
     target = Path(resolved(plan.to, host))
     staged = Path(core.staging_beside(str(target)))
-    owner = exchange.owner_of(target)
-    if owner is None:
-        owner = (folder_owner(target.parent) if os.geteuid() == 0 else None) or (os.geteuid(), os.getegid())
+    _check_no_newer(plan, host)
+    owner = _owner(plan.to, None, host)
     published = False
     try:
         exchange.make_parents(target.parent, owner)
@@ -292,6 +356,7 @@ def _into_new(plan: RestorePlan, host: Host, say: Progress) -> Restored:
                 if there:
                     exchange.empty_staging([staged])
                 _stage(plan.snapshot, plan.manifest, staged, staged, say)
+                manifest = _erased(plan, staged, staged, host, say, owner)
                 exchange.take_after(staged, target if target.is_dir() else None, owner)
                 files.sync_tree(staged)
                 exchange.publish_folder(staged, target)
@@ -311,11 +376,41 @@ def _into_new(plan: RestorePlan, host: Host, say: Progress) -> Restored:
         ) from None
     return Restored(
         plan.snapshot,
-        plan.manifest,
+        manifest,
         history=f"{plan.to}/{snapshot_core.HISTORY}",
         vectors=f"{plan.to}/{snapshot_core.VECTORS}",
         in_place=False,
         warnings=plan.warnings,
+        erased=plan.erase if plan.erase.anything else None,
+    )
+
+
+def _check_no_newer(plan: RestorePlan, host: Host) -> None:
+    """Raises Refused where somebody was erased after the plan was made."""
+    of = plan.install or _original(plan.manifest, plan.agent_python)
+    record = erasures_on_record(of, _folder_of(plan.snapshot), host, ledger=plan.ledger)
+    if not {one.salt for one in record.for_copy(plan.manifest)} <= set(plan.erase.salts):
+        raise Refused("somebody was erased just now; nothing was changed", "the same command begins again")
+
+
+def _erased(
+    plan: RestorePlan, history: Path, vectors: Path, host: Host, say: Progress, owner: tuple[int, int]
+) -> Manifest:
+    """Erases in the staged copies who was erased since; the manifest of what they hold then. Raises as
+    erase_in_copy."""
+    if not plan.erase.anything:
+        return plan.manifest
+    of = plan.install or _original(plan.manifest, plan.agent_python)
+    return erase_in_copy(
+        plan.erase,
+        plan.manifest,
+        history / snapshot_core.HISTORY,
+        vectors / snapshot_core.VECTORS,
+        of,
+        host,
+        say,
+        ledger=plan.ledger,
+        owner=owner,
     )
 
 
@@ -354,9 +449,11 @@ def _in_place(plan: RestorePlan, host: Host, say: Progress, now: Callable[[], fl
     install = plan.install
     assert install is not None and install.vectors is not None
     targets = targets_of(install, plan.snapshot, host)
-    settled, finished = _settle_first(targets, host, say)
-    if finished is not None and _is_this(finished, plan, targets):
-        finished = _put_to_the_chain(finished, plan, install, host, say)
+    settled, finished = _settle_first(targets, plan, host, say)
+    if finished is not None and finished.behind and plan.lost is not None:
+        said = "Somebody was erased after it was put in place: delete them in it too (mem0audit delete)."
+        finished = replace(finished, warnings=(*finished.warnings, said), behind=False)
+    if finished is not None and _is_this(finished, plan, targets) and not finished.behind:
         return replace(finished, settled=settled, resumed=True, warnings=plan.warnings + finished.warnings)
     if plan.lost is not None:
         how = "the restore that was cut off is taken back, both stores are as they were before it"
@@ -370,9 +467,12 @@ def _in_place(plan: RestorePlan, host: Host, say: Progress, now: Callable[[], fl
         folders, _ = _open_staging(targets, owners, stack)
         try:
             unseen = refuse_in_use(install, host)
-            check_room(targets, plan.manifest, host)
-            _stage_beside(plan, targets, owners, say)
-            done = _exchange(plan, install, targets, host, say, snapshot_core.name_of(now()), unseen)
+            _check_no_newer(plan, host)
+            check_room(targets, plan.manifest, host, _times(plan.erase))
+            manifest = _stage_beside(plan, targets, owners, host, say)
+            done = _exchange(
+                plan, manifest, install, targets, host, say, snapshot_core.name_of(now()), unseen
+            )
         except BaseException as error:
             _give_up(folders)
             if isinstance(error, (OSError, sqlite3.Error)):
@@ -380,18 +480,32 @@ def _in_place(plan: RestorePlan, host: Host, say: Progress, now: Callable[[], fl
                     f"{words(error)}; nothing was changed", "the same command begins again"
                 ) from None
             raise
-    return replace(done, settled=settled, warnings=plan.warnings + done.warnings)
+    erased = plan.erase if plan.erase.anything else None
+    return replace(done, settled=settled, warnings=plan.warnings + done.warnings, erased=erased)
 
 
 def _settle_first(
-    targets: tuple[Target, Target], host: Host, say: Progress
+    targets: tuple[Target, Target], plan: RestorePlan, host: Host, say: Progress
 ) -> tuple[Interrupted | None, Restored | None]:
     """Settles what a restore that was cut off left, where there is something; staging folders that were made for
     that alone go again."""
+
+    def newer(intent: Intent) -> set[str]:
+        manifest = snapshot_core.parse_manifest(intent.manifest.encode("ascii"))
+        folder = _folder_of(intent.snapshot)
+        record = erasures_on_record(install_of_intent(intent), folder, host, ledger=plan.ledger)
+        return {one.salt for one in record.for_copy(manifest)}
+
+    def chain(done: Restored) -> Restored:
+        assert plan.install is not None
+        is_this = (done.history, done.vectors) == (targets[0].real, targets[1].real)
+        install = plan.install if is_this else restored_install(done)
+        return _put_to_the_chain(done, plan, install, host, say)
+
     with ExitStack() as stack:
         folders, there = _open_staging(targets, owners_of(targets), stack)
         try:
-            return settle(folders, there, host, say, stack)
+            return settle(folders, there, host, say, stack, newer, chain)
         finally:
             exchange.remove_empty(folders)
 
@@ -429,22 +543,30 @@ def _give_up(folders: Sequence[Path]) -> None:
 
 
 def _stage_beside(
-    plan: RestorePlan, targets: Sequence[Target], owners: dict[str, tuple[int, int]], say: Progress
-) -> None:
-    """The copies of both halves in their staging folders, with the owners and modes of what they replace."""
+    plan: RestorePlan,
+    targets: Sequence[Target],
+    owners: dict[str, tuple[int, int]],
+    host: Host,
+    say: Progress,
+) -> Manifest:
+    """The copies of both halves in their staging folders, with the owners and modes of what they replace; the manifest
+    of what they hold, less who was erased since."""
     history, vectors = targets
     staged = [Path(t.staging) for t in targets]
     exchange.empty_staging(staged)
     _stage(plan.snapshot, plan.manifest, staged[0], staged[1], say)
+    manifest = _erased(plan, staged[0], staged[1], host, say, owners["vectors"])
     for target, name in ((history, snapshot_core.HISTORY), (vectors, snapshot_core.VECTORS)):
         old = Path(target.real) if target.exists else None
         mode = stat.S_IMODE(old.stat().st_mode) if old is not None and old.is_dir() else 0o700
         exchange.take_after(Path(target.staging) / name, old, owners[target.half], mode)
         files.sync_tree(Path(target.staging))
+    return manifest
 
 
 def _exchange(
     plan: RestorePlan,
+    manifest: Manifest,
     install: Install,
     targets: tuple[Target, Target],
     host: Host,
@@ -456,7 +578,7 @@ def _exchange(
     try:
         with _locked(targets):
             refuse_in_use(install, host)  # again: copying took its time
-            intent = _intent(plan, targets, date)
+            intent = _intent(plan, manifest, targets, date)
             with ExitStack() as stack:
                 if targets[0].exists:
                     stack.enter_context(exchange.database_locked(Path(targets[0].real)))
@@ -466,7 +588,7 @@ def _exchange(
                     exchange.forward(intent.pieces)
                     stack.close()
                     say("auditing the result", None, None)
-                    wrong = differs(plan.manifest, intent.history, intent.vectors, say)
+                    wrong = differs(manifest, intent.history, intent.vectors, say)
                     if wrong:
                         raise Failed(f"the restored pair is not the snapshot's ({wrong})")
                     intent = replace(intent, audited=True)
@@ -474,8 +596,9 @@ def _exchange(
                 except BaseException as error:  # noqa: BLE001 - taken back whatever it is, and raised again
                     stack.close()
                     take_back(intent, error)
-            done = finish(plan.manifest, intent, host)
-            return _put_to_the_chain(done, plan, install, host, say)
+            return finish(
+                manifest, intent, host, lambda done: _put_to_the_chain(done, plan, install, host, say)
+            )
     except exchange.InUse as problem:
         in_use(problem, unseen)
 
@@ -486,7 +609,7 @@ def _put_to_the_chain(
     """Explains the restore to the chain of seals, where there is one: else the next audit would find both stores
     rolled back. What keeps it from that is a warning: both are restored all the same."""
     outcome = explain(
-        install, host, "restore", f"snapshot {plan.manifest.name}", ledger=plan.ledger, progress=say
+        install, host, "restore", f"snapshot {done.manifest.name}", ledger=plan.ledger, progress=say
     )
     if outcome is None or outcome.extended:
         return done
@@ -510,7 +633,7 @@ def _locked(targets: Sequence[Target]) -> Iterator[None]:
         yield
 
 
-def _intent(plan: RestorePlan, targets: tuple[Target, Target], date: str) -> Intent:
+def _intent(plan: RestorePlan, manifest: Manifest, targets: tuple[Target, Target], date: str) -> Intent:
     history, vectors = targets
     number = 1
     stem = date
@@ -524,7 +647,8 @@ def _intent(plan: RestorePlan, targets: tuple[Target, Target], date: str) -> Int
         vectors=vectors.real,
         staging=(history.staging, vectors.staging),
         pieces=tuple(_pieces(history, stem) + _pieces(vectors, stem)),
-        manifest=snapshot_core.manifest_text(plan.manifest),
+        manifest=snapshot_core.manifest_text(manifest),
+        erased=plan.erase.salts,
     )
 
 

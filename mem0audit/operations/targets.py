@@ -147,18 +147,19 @@ def is_mount_point(real: str, host: Host) -> bool:
     return mount is not None and mount.point == real
 
 
-def check_room(targets: Sequence[Target], manifest: Manifest, host: Host) -> None:
-    """Raises Refused where the copies do not fit beside what is there."""
+def check_room(targets: Sequence[Target], manifest: Manifest, host: Host, times: int = 1) -> None:
+    """Raises Refused where the copies, so many times their size, do not fit beside what is there."""
     for target in targets:
         free = look_at(target.real, host).free_bytes
-        if free is not None and free < manifest.size_bytes + SLACK_BYTES:
-            no_room(target.path, free, manifest)
+        if free is not None and free < manifest.size_bytes * times + SLACK_BYTES:
+            no_room(target.path, free, manifest, times)
 
 
-def no_room(path: str, free: int, manifest: Manifest) -> NoReturn:
+def no_room(path: str, free: int, manifest: Manifest, times: int = 1) -> NoReturn:
     """Raises Refused, with both numbers (bytes)."""
+    needed = manifest.size_bytes * times + SLACK_BYTES
     raise Refused(
-        f"{path}: {free:,} bytes are free where it lies, a restore needs {manifest.size_bytes + SLACK_BYTES:,}: the "
+        f"{path}: {free:,} bytes are free where it lies, a restore needs {needed:,}: the "
         "old stores stay until the new ones are proven"
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mem0audit.core.restore import DiscardPlan, Interrupted, Restored, RestorePlan
+from mem0audit.core.restore import DiscardPlan, Interrupted, Restored, RestorePlan, ToErase
 from mem0audit.core.snapshot import Manifest
 from mem0audit.report.escape import escape, shell_word
 from mem0audit.report.json import dump, install
@@ -35,6 +35,7 @@ def restore_plan_text(plan: RestorePlan, screen: Screen, *, to_do_it: bool = Fal
             indent=1,
         )
     lines += _about(plan.manifest, screen)
+    lines += _to_erase(plan.erase, screen, done=False)
     if plan.interrupted is not None:
         lines += _interrupted(plan.interrupted, screen, "first")
     if plan.unseen is not None:
@@ -45,8 +46,40 @@ def restore_plan_text(plan: RestorePlan, screen: Screen, *, to_do_it: bool = Fal
     if to_do_it:
         where = ("--in-place",) if plan.to is None else ("--to", plan.to)
         without = ("--without-erasure-record",) if plan.not_read else () if plan.ledger else ("--no-ledger",)
-        lines += [f"To do it:   {screen.command('snapshot restore', plan.snapshot, *where, *without)}"]
+        python = ("--agent-python", plan.agent_python) if plan.agent_python is not None else ()
+        command = screen.command("snapshot restore", plan.snapshot, *where, *without, *python)
+        lines += [f"To do it:   {command}"]
     return "\n".join(lines) + "\n"
+
+
+def _to_erase(erase: ToErase, screen: Screen, *, done: bool) -> list[str]:
+    """Who was erased since the snapshot was taken, and is erased in it before it is put in place."""
+    lines = []
+    if erase.anything:
+        since = plural(erase.erasures, "erasure is", "erasures are")
+        under = ""
+        if erase.mem0 is not None:
+            whose = "mem0audit's own" if erase.own else erase.how_found
+            under = f" under mem0 {erase.mem0} ({whose})"
+        points = " and ".join(
+            (plural(erase.memories, "memory", "memories"), plural(erase.entities, "entity", "entities"))
+        )
+        texts = f"{plural(erase.rows, 'log row')} and {plural(erase.messages, 'message')}"
+        when = (
+            "went before it was put in place" if done else "goes from the copies before they are put in place"
+        )
+        then = "No byte of both stores holds any of it." if done else "Then every byte is searched for it."
+        lines += screen.wrap(
+            f"{since} on record since it was taken. What is theirs {when}: {points}, deleted{under}; the text of "
+            f"{texts}, emptied. {then}"
+        )
+    rows, memories = erase.unattributed
+    if erase.covering.erasures and rows:
+        lines += screen.wrap(
+            f"Of {plural(memories, 'memory', 'memories')} in its log ({plural(rows, 'row')}) nobody can say whose they "
+            "were: their text stays, and may be of somebody erased."
+        )
+    return lines
 
 
 def restore_question(plan: RestorePlan) -> str:
@@ -99,10 +132,13 @@ def restored_text(done: Restored, plan: RestorePlan, screen: Screen) -> str:
     lines += screen.wrap(f"{verb} {done.manifest.name} {where}.")
     lines += table([["history", escape(done.history)], ["vectors", escape(done.vectors)]], indent=1)
     lines += _about(done.manifest, screen)
+    if not done.resumed:
+        lines += _to_erase(plan.erase, screen, done=True)
     if done.not_audited is not None:
         lines += screen.wrap(f"Not compared with the snapshot again: {done.not_audited}.")
     else:
-        lines += ["Audited: the same memories, changes and findings as when it was taken."]
+        less = ", less who was erased since" if plan.erase.anything else ""
+        lines += [f"Audited: the same memories, changes and findings as when it was taken{less}."]
     lines += _warnings((*done.warnings, *_without_record(plan)), screen)
     if done.replaced:
         lines += [f"Put aside, until you discard {'it' if len(done.replaced) == 1 else 'them'}:"]
@@ -153,6 +189,7 @@ def restore_plan_json(plan: RestorePlan) -> str:
             "counts": dict(plan.manifest.counts),
             "warnings": list(plan.warnings),
             "records_not_read": list(plan.not_read),
+            "erase": _erase_json(plan.erase),
             "unseen": plan.unseen,
             "interrupted": _interrupted_json(plan.interrupted),
         },
@@ -174,6 +211,7 @@ def restored_json(done: Restored, plan: RestorePlan) -> str:
             "counts": dict(done.manifest.counts),
             "warnings": list(done.warnings),
             "records_not_read": list(plan.not_read),
+            "erased": None if done.erased is None else _erase_json(done.erased),
             "interrupted": _interrupted_json(done.settled),
             "resumed": done.resumed,
             "not_audited": done.not_audited,
@@ -213,3 +251,20 @@ def discard_json(plan: DiscardPlan, *, removed: bool) -> str:
             ],
         },
     )
+
+
+def _erase_json(erase: ToErase) -> dict[str, Any]:
+    """Who was erased since, in counts."""
+    return {
+        "erasures": erase.erasures,
+        "memories": erase.memories,
+        "entities": erase.entities,
+        "links": erase.links,
+        "history_rows": erase.rows,
+        "messages": erase.messages,
+        "unattributed_rows": erase.unattributed[0],
+        "unattributed_memories": erase.unattributed[1],
+        "mem0": erase.mem0,
+        "own_mem0": erase.own,
+        "not_read": list(erase.not_read),
+    }

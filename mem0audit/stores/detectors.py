@@ -31,8 +31,15 @@ _BY_GUESS: Final = frozenset(
 @cache
 def _detectors() -> tuple[Any, ...]:
     """detect-secrets' plugins that know a form. 0.2 s to import, so only once there is something to look at."""
-    from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
+    import socket
 
+    had = socket.has_ipv6
+    # it imports urllib3, which would bind a socket to see whether there is IPv6: we open none, whatever for
+    socket.has_ipv6 = False
+    try:
+        from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
+    finally:
+        socket.has_ipv6 = had
     kinds: dict[str, Any] = get_mapping_from_secret_type_to_class()
     return tuple(plugin() for kind, plugin in sorted(kinds.items()) if kind not in _BY_GUESS)
 

@@ -29,6 +29,7 @@ _CANNOT: Final = frozenset((errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP))
 _LOCK_START: Final = 0x40000000
 _LOCK_LENGTH: Final = 512
 """The bytes that SQLite locks in a database file: PENDING, RESERVED and SHARED (os_unix.c)."""
+_LENT: Final = "lent"
 SIDES: Final = ("-journal", "-wal", "-shm")
 _CHUNK: Final = 4 << 20
 
@@ -67,6 +68,7 @@ def staging(folder: Path, work: str = "restore") -> Iterator[bool]:
             raise Refused(f"{folder}: another {work} works there", "try again when it is done") from None
         if os.lstat(folder).st_ino != os.fstat(descriptor).st_ino:
             raise Refused(f"{folder}: another {work} just worked there", "try again")
+        os.fchmod(descriptor, 0o700)  # one that was cut off may have lent what is in it
         yield there
     finally:
         os.close(descriptor)
@@ -85,7 +87,7 @@ def own_folder(folder: Path, work: str = "restore") -> int:
             ) from None
         raise
     found = os.fstat(descriptor)
-    if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+    if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o066:
         os.close(descriptor)
         raise Refused(
             f"{folder}: is not this user's own", "run it as its owner, or look at it and move it away"
@@ -211,6 +213,52 @@ def stage_file(source: Path, target: Path) -> str:
 def make_lock(folder: Path) -> None:
     """The `.lock` of an embedded folder, as qdrant-client makes it (local/qdrant_local.py). Raises OSError."""
     files.write_new(folder / ".lock", b"tmp lock file")
+
+
+@contextmanager
+def lent(staged: Sequence[Path], owner: tuple[int, int]) -> Iterator[list[Path]]:
+    """Staged files and folders are another user's meanwhile, in a folder of that user's own inside the staging folder,
+    so that mem0 can be run as that one; gives where they are. Afterwards they are copied back: nothing that this user
+    opened, linked or put there is in what is then put in place. Raises OSError."""
+    parents = {path.parent for path in staged}
+    for parent in parents:
+        files.step("restore.lend")
+        (parent / _LENT).mkdir(mode=0o700)
+    theirs = [path.parent / _LENT / path.name for path in staged]
+    for path, there in zip(staged, theirs, strict=True):
+        os.rename(path, there)  # noqa: PTH104
+    for parent in parents:
+        _give(parent / _LENT, owner)
+        parent.chmod(0o711)
+    try:
+        yield theirs
+    finally:
+        for parent in parents:
+            parent.chmod(0o700)
+    for path, there in zip(staged, theirs, strict=True):
+        files.step("restore.lent")
+        _copied_back(there, path)
+    for parent in parents:
+        shutil.rmtree(parent / _LENT)
+
+
+def _give(path: Path, owner: tuple[int, int]) -> None:
+    if path.is_dir():
+        for entry in path.iterdir():
+            _give(entry, owner)
+    os.chown(path, *owner, follow_symlinks=False)
+
+
+def _copied_back(theirs: Path, path: Path) -> None:
+    mode = theirs.lstat().st_mode
+    if stat.S_ISDIR(mode):
+        path.mkdir(mode=0o700)
+        for entry in sorted(theirs.iterdir()):
+            _copied_back(entry, path / entry.name)
+    elif stat.S_ISREG(mode):
+        stage_file(theirs, path)
+    else:
+        raise OSError(errno.EINVAL, "is no ordinary file", str(path))
 
 
 def take_after(new: Path, old: Path | None, owner: tuple[int, int], folder_mode: int = 0o700) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -11,16 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mem0audit.core.erasures import (
+    Covering,
     ErasureRecord,
     NotARecord,
     erasures_text,
+    for_copy,
     is_covered,
     joined,
+    made_at,
     make_erasure,
     parse_erasures,
 )
 from mem0audit.core.model import NotChecked
 from mem0audit.core.scopes import Scope
+from mem0audit.core.times import shown
 
 SALT = "00112233445566778899aabbccddeeff"
 OTHER = SALT[::-1]
@@ -164,3 +169,86 @@ def changed(**fields: Any) -> bytes:
 def test_what_is_no_record(data: bytes, why: str) -> None:
     with pytest.raises(NotARecord, match=why):
         parse_erasures(data)
+
+
+# --- Many memories ---------------------------------------------------------------------------------
+
+
+@given(
+    st.sampled_from(list(product(VALUES, repeat=3))),
+    st.sampled_from(list(product(STORED, STORED, (None, "r1")))),
+)
+def test_covering_says_what_each_erasure_says(scope: Any, owner: Any) -> None:
+    if scope == (None, None, None):
+        return
+    erasures = [make_erasure(50.0, SALT, scope, ["id-1"]), make_erasure(100.0, OTHER, ("x", None, None))]
+    covering = Covering(erasures)
+    met = [one for one in erasures if is_covered(one, owner)]
+    assert covering.covers(owner) is bool(met)
+    assert covering.latest(owner) == max((one.at for one in met), default=None)
+    assert covering.covers_memory(owner, "id-1", 1000.0)
+    assert covering.covers_memory(owner, "id-2", 1000.0) is False
+    assert covering.covers_memory(owner, "id-2", None) is bool(met)
+    assert covering.met == {one.salt for one in met} | {SALT}
+
+
+def test_an_owner_is_hashed_once_and_a_list_costs_what_it_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mem0audit.core import erasures as module
+
+    hashed: list[Any] = []
+    digest = module._scope_digest
+    monkeypatch.setattr(
+        module, "_scope_digest", lambda salt, scope: hashed.append(scope) or digest(salt, scope)
+    )
+    erasures = [make_erasure(1.0, SALT, ("u7", None, None)), make_erasure(2.0, OTHER, ("nobody", "a", None))]
+    hashed.clear()
+    covering = Covering(erasures)
+    many = [f"u{n}" for n in range(5_000)]
+    for _ in range(20):
+        assert covering.covers((many, None, None)) and not covering.covers(("bob", "a", None))
+    assert len(hashed) < 2 * len(many) + 10
+    hashed.clear()
+    assert covering.covers((many, many, many))  # by its single ids: nobody has so many in each
+    assert len(hashed) < 7 * len(many)
+
+
+SESSIONS = [
+    "user_id=alice",
+    "agent_id=a7&user_id=alice",
+    "agent_id=a7&run_id=r1&user_id=alice",
+    "user_id= alice ",
+    "user_id=alice2",
+    "run_id=user_id=alice",
+    "agent_id=x&user_id=bob",
+    "user_id=a&b=c",
+    "user_id=a%26b%3Dc",
+    "user_id=a%2526b",
+    "agent_id=a&user_id=b&user_id=alice",
+    "user_id=",
+    "",
+    "nothing",
+]
+
+
+@pytest.mark.parametrize("user", ["alice", "a&b=c", "a%26b", "b&user_id=alice", "a", "bob"])
+@pytest.mark.parametrize("agent", [None, "a7", "x", "a&user_id=b"])
+def test_messages_are_covered_as_a_deletion_takes_them(user: str, agent: str | None) -> None:
+    scope = Scope(user, agent)
+    covering = Covering([make_erasure(1.0, SALT, scope.owner)])
+    for session in SESSIONS:
+        assert covering.covers_messages(session) is scope.covers_messages(session), session
+    for own in (f"user_id={user}", f"agent_id={agent}&user_id={user}"):
+        assert covering.covers_messages(own) is scope.covers_messages(own)
+
+
+def test_when_a_memory_of_a_copy_was_made() -> None:
+    from tests.core.test_snapshot import MANIFEST
+
+    taken = MANIFEST.taken_at
+    assert made_at(None, MANIFEST) is None
+    assert made_at(shown(taken - 100), MANIFEST) == taken - 100
+    assert made_at(shown(taken + 30), MANIFEST) == taken + 30
+    assert made_at(shown(taken + 3600), MANIFEST) is None
+    old, new = (make_erasure(taken + d, s, ("x", None, None)) for d, s in ((-5, SALT), (5, OTHER)))
+    assert for_copy((old, new), MANIFEST) == (new,)
+    assert for_copy((old, new), replace(MANIFEST, pair=False)) == (old, new)

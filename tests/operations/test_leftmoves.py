@@ -66,7 +66,7 @@ def test_a_cut_off_move_is_said_from_both_places(durable: Path) -> None:
                 "--qdrant-path": str(world.store.vectors),
                 "--to": str(world.to),
             }
-            said = status_text(found, Screen(width=100))
+            said = " ".join(status_text(found, Screen(width=100)).split())
             assert "MOVE CUT OFF" in said and f"{left.command} --dry-run" in said
             assert ("keep the agent stopped" in said) == half
             (listed,) = check(status_json(found), "status")["moves_cut_off"]

@@ -895,15 +895,17 @@ def test_erasures_on_record(tmp_path: Path) -> None:
     world = World(tmp_path)
     record = world.snapshots / "erasures.json"
     taken = plan_restore(world.snapshot, this_host(), to=str(tmp_path / "new")).manifest.taken_at
-    for at_, refused in ((taken - 60, False), (taken + 60, True)):
-        one = make_erasure(at_, "ab" * 16, ("carol", None, None))
+    for at_, newer in ((taken - 60, False), (taken + 60, True)):
+        one = make_erasure(at_, "ab" * 16, ("nobody", None, None))
         record.write_text(erasures_text([one]))
         for words in ({"to": str(tmp_path / "new")}, {"install": installed(world.store)}):
-            if refused:
-                with pytest.raises(Refused, match="is older than an erasure"):
-                    plan_restore(world.snapshot, this_host(), without_erasure_record=True, **words)
-            else:
-                plan_restore(world.snapshot, this_host(), **words)
+            plan = undisturbed(lambda words=words: plan_restore(world.snapshot, this_host(), **words))  # type: ignore[misc]
+            assert plan.erase.salts == ((one.salt,) if newer else ())
+            assert not plan.erase.anything
+    # one that came after the plan was made
+    record.write_text(erasures_text([make_erasure(taken + 90, "cd" * 16, ("nobody", None, None))]))
+    with pytest.raises(Refused, match="somebody was erased just now"):
+        undisturbed(lambda: apply_restore(plan, this_host()))
     for damage in ("{", None):
         record.unlink()
         if damage:

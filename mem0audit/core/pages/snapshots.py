@@ -84,8 +84,9 @@ RULES = (
         looks_like="A scope recorded as erased has memories in the snapshot.",
         to_do="\n".join(
             (
-                "A restore of it is refused. Take and verify a pair from after the erasure, then remove the one that "
-                "has them, with what else was copied from it:",
+                "A restore of it erases them in the copy first, or is refused where no mem0 may do that. Until the "
+                "snapshot is gone it can be read, though. Take and verify a pair from after the erasure, then remove "
+                "the one that has them, with what else was copied from it:",
                 commands(
                     "mem0audit snapshot create --to /srv/backup/mem0",
                     "mem0audit snapshot verify --to /srv/backup/mem0",
