@@ -799,14 +799,15 @@ def _delete_what_came_back(
     memory: Mem0Worker | LiveMemory, store: EmbeddedStore, door: Door, intent: Intent, say: Progress
 ) -> None:
     """Deletions that a running agent's other threads made Qdrant take back, done again."""
-    ids = frozenset(map(str, intent.ids))
+    order = {str(one): number for number, one in enumerate(intent.ids)}
+    ids = frozenset(order)
     for _ in range(_TIMES):
         memories = _Memories(None, ids)
         for info in store.layout().collections:
             if info.name == door.collection and info.has_folder:
                 memories.take(store.points(info, memories).rows)
         if memories.mine:
-            _delete(memory, tuple(memories.mine), say)
+            _delete(memory, sorted(memories.mine, key=lambda one: order.get(str(one), 0)), say)
         if not _unlink(memory, store, door, intent, say) and not memories.mine:
             return
 
