@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mem0audit.core.model import Install, Report
 
 __version__ = "0.1.0"
-__all__ = ["audit", "erase", "locate", "prune"]
+__all__ = ["audit", "erase", "live", "locate", "prune"]
 
 
 def locate(
@@ -147,6 +147,29 @@ def erase(
 
         return asyncio.to_thread(run)
     return run()
+
+
+def live(
+    results: Any,
+    memory: Any = None,
+    *,
+    history: str | None = None,
+    qdrant_path: str | None = None,
+    config: str | None = None,
+) -> Any:
+    """What mem0 found, without what the ledger calls expired or superseded: `live(memory.search(…), memory)`.
+
+    `results` is what `search` or `get_all` gave (a dict with "results", or a list), and comes back in the same shape;
+    each memory has a `confirmed` more, the day it was last found true ("2026-05-02", UTC) or None. That each was used
+    is recorded in the ledger, in batches: a kill loses the last minute. mem0 itself still retrieves what is superseded.
+
+    The ledger is found by `memory`, the agent's `Memory` or `AsyncMemory`, else by the paths, else as the command finds
+    it; it is the one of the user that this runs as. No store is opened; one call takes about a millisecond. Where there
+    is no ledger, or it cannot be read, nothing is left out, a warning says so once, and nothing is raised.
+    """
+    from mem0audit.operations.live import live as run
+
+    return run(results, memory, history=history, qdrant_path=qdrant_path, config=config)
 
 
 def prune(memory: Any, *, older_than: str | None = None, to: str | None = None) -> Any:

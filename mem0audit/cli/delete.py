@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Adds the command."""
-    app.command("delete")(_delete)
+    app.command("delete")(delete)
 
 
-def _delete(
+def delete(
     user: Annotated[str | None, typer.Option("--user", metavar="ID", help="Whose memories: a user.")] = None,
     agent: Annotated[str | None, typer.Option("--agent", metavar="ID", help="An agent's.")] = None,
     run: Annotated[str | None, typer.Option("--run", metavar="ID", help="A run's.")] = None,

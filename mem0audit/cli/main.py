@@ -21,6 +21,7 @@ from mem0audit.cli import (
     explain,
     facts,
     help,
+    ledger,
     log,
     newest,
     prune,
@@ -30,6 +31,7 @@ from mem0audit.cli import (
     residue,
     restore,
     retention,
+    review,
     schedule,
     show,
     snapshot,
@@ -62,6 +64,8 @@ for module in (restore, retention, backups, diff):
     module.register(snapshot.app)
 app.add_typer(snapshot.app, name="snapshot")
 app.add_typer(facts.app, name="facts")
+app.add_typer(ledger.app, name="ledger")
+app.add_typer(review.app, name="review")
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(config.app, name="config")
 help.register(app)

@@ -6,14 +6,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from mem0audit.core.model import PointId
-from mem0audit.core.reading import Entities
+from mem0audit.core.ledger import Kept, oldest_first, predecessors
+from mem0audit.core.model import NotChecked, PointId
+from mem0audit.core.points import shown_owner
+from mem0audit.core.reading import Entities, Memories
 
 
 @dataclass(frozen=True)
 class Step:
     """One change, of the memory or entity `id`: deleted, links to `dead` memories taken from it, or written again with
-    its own text and vectors. `why` is what was found, in short; `keeps` the copy that stays."""
+    its own text and vectors. `why` is what was found, in short; `keeps` the copy that stays; `replaced_by` what goes
+    too, and replaced it by the ledger."""
 
     code: str
     kind: Literal["delete", "unlink", "rewrite"]
@@ -22,6 +25,7 @@ class Step:
     why: str
     dead: tuple[str, ...] = ()
     keeps: str | None = None
+    replaced_by: str | None = None
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,23 @@ class Changed:
     python: str = ""
     warnings: tuple[str, ...] = ()
     seconds: float = 0.0
+
+
+def with_replaced(steps: Iterable[Step], home: Memories | None, kept: Kept | NotChecked) -> tuple[Step, ...]:
+    """These steps, and the deletion of what the deleted replaced by the ledger, each before what replaced it: so that
+    nothing outdated is ever left without its successor."""
+    by_id = {str(step.id): step for step in steps}
+    if isinstance(kept, NotChecked) or home is None or not kept.successors:
+        return tuple(by_id.values())
+    ids = {old: point_id for point_id in home.read.rows if (old := str(point_id)) in kept.successors}
+    for step in [one for one in by_id.values() if one.kind == "delete"]:
+        for old in sorted(predecessors([str(step.id)], kept.successors) & ids.keys()):
+            if old not in by_id or by_id[old].kind != "delete":
+                owner = shown_owner(home.read.rows[ids[old]].owner)
+                new = str(step.id)
+                why = f"{new} replaced it, and goes"
+                by_id[old] = Step(step.code, "delete", ids[old], owner, why, replaced_by=new)
+    return tuple(by_id[one] for one in oldest_first(list(by_id), kept.successors))
 
 
 def with_links(steps: Iterable[Step], left: tuple[Undecided, ...], entities: Entities | None) -> Steps:

@@ -38,6 +38,11 @@ MEM0_SHAPE = 64
 """Has text and a hash of a text, as every release from 0.0.16 on writes it."""
 ODD_OWNER = 128
 """A scope id that is a list or a dict."""
+LONGEST_SAID = 200
+"""Characters of a role or an actor: what is longer is none."""
+
+NOT_SAID = (None, None, None)
+"""Of a memory that says nothing of where it came from."""
 
 
 class Signs(NamedTuple):
@@ -54,7 +59,7 @@ class Signs(NamedTuple):
 
 class PointRecord(NamedTuple):
     """A point of a memories' collection. `text` is the MD5 of `data`, None where there is none; `signs` are None
-    where there are none, or nobody looked for them."""
+    where there are none, or nobody looked for them; `said` its role, actor_id and attributed_to."""
 
     rowid: int
     text: bytes | None
@@ -65,6 +70,7 @@ class PointRecord(NamedTuple):
     expires: Any
     vector: VectorFacts
     signs: Signs | None = None
+    said: tuple[Any, Any, Any] = NOT_SAID
 
 
 class EntityRecord(NamedTuple):
@@ -147,6 +153,7 @@ class MemoryKeeper:
 
     def __init__(self, find: FindSecrets | None = None) -> None:
         self._owners: dict[Owner, Owner] = {}
+        self._said: dict[tuple[Any, Any, Any], tuple[Any, Any, Any]] = {NOT_SAID: NOT_SAID}
         self._find = find
 
     def __call__(
@@ -184,10 +191,22 @@ class MemoryKeeper:
         created, updated = get("created_at"), get("updated_at")
         if updated == created:
             updated = created  # one string instead of two
+        said = (get("role"), get("actor_id"), get("attributed_to"))
+        try:
+            said = self._said[said]
+        except (KeyError, TypeError):
+            said = self._as_said(said)
         signs = None if self._find is None else signs_of(payload, self._find)
+        expires = get("expiration_date")
         return _new_record(
-            PointRecord, (rowid, text, flags, created, updated, owner, get("expiration_date"), vector, signs)
+            PointRecord, (rowid, text, flags, created, updated, owner, expires, vector, signs, said)
         )
+
+    def _as_said(self, given: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+        """What is no text, or a long one, is nothing that mem0 writes there."""
+        role, actor, by = (one if type(one) is str and len(one) <= LONGEST_SAID else None for one in given)
+        said = (role, actor, by)
+        return self._said.setdefault(said, said)
 
 
 _new_record = tuple.__new__  # what the class itself calls, without the call of its own

@@ -19,7 +19,7 @@ from datetime import date
 from typing import Any, Final, Literal
 
 from mem0audit.core import versions
-from mem0audit.core.changes import Changed, Step, Steps, Undecided, with_links
+from mem0audit.core.changes import Changed, Step, Steps, Undecided, with_links, with_replaced
 from mem0audit.core.model import Install, PointId
 from mem0audit.core.points import PointRecord, shown_owner
 from mem0audit.core.reading import Memories, Reading
@@ -180,7 +180,8 @@ def backlog(
             else:
                 steps.append(Step(RULES[why.reason], "delete", record.id, record.owner, why.why))
     entities = next((e for e in reading.entities if home is not None and e.of == home.info.name), None)
-    return Backlog(with_links(steps, tuple(left), entities), later, kept, elsewhere)
+    with_older = with_replaced(steps, home, reading.kept)
+    return Backlog(with_links(with_older, tuple(left), entities), later, kept, elsewhere)
 
 
 def _records(home: Memories) -> Iterable[Record]:

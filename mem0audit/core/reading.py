@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from mem0audit.core.ledger import NO_LEDGER, Kept
 from mem0audit.core.model import (
     Agent,
     Candidate,
@@ -159,6 +160,8 @@ class Reading:
     """Lost memories that were added back: the new id of each, by its old one."""
     sealed_rows: SealedRows | None = None
     """The log beside the sealed rows, where it was read for a seal."""
+    kept: Kept | NotChecked = NO_LEDGER
+    """What the ledger knows of the memories, as of the audit before this one; or why nothing is known."""
     texts_looked_at: bool = False
     """Every text was looked at for credentials and orders."""
     in_messages: tuple[MessageSecrets, ...] = ()

@@ -9,8 +9,8 @@ from typing import Final, Literal
 
 from mem0audit.core import versions
 from mem0audit.core.catalogue import CATALOGUE
-from mem0audit.core.changes import Changed, Step, Steps, Undecided, with_links
-from mem0audit.core.model import Finding, Install, PointId, VectorFacts
+from mem0audit.core.changes import Changed, Step, Steps, Undecided, with_links, with_replaced
+from mem0audit.core.model import Finding, Install, NotChecked, PointId, VectorFacts
 from mem0audit.core.points import NO_TEXT, ODD_OWNER, STALE_HASH, PointRecord, shown_owner
 from mem0audit.core.reading import Entities, Memories, Reading
 from mem0audit.core.rules.content import Copy, same_text_and_owner
@@ -124,6 +124,7 @@ class _Making:
         self.links: Counter[str] = Counter()
         for entity in self.entities.read.rows.values() if self.entities is not None else ():
             self.links.update(set(entity.links))
+        self.successors = {} if isinstance(reading.kept, NotChecked) else reading.kept.successors
         self.steps: dict[PointId, Step] = {}
         self.left: list[Undecided] = []
 
@@ -135,7 +136,8 @@ class _Making:
         for found in self._asked(*EXPLAINED):
             self._leave(found, _explained(found))
         on_entities = self._entities()
-        return with_links((*self.steps.values(), *on_entities), tuple(self.left), self.entities)
+        steps = with_replaced(self.steps.values(), self.home, self.reading.kept)
+        return with_links((*steps, *on_entities), tuple(self.left), self.entities)
 
     def _asked(self, *codes: str) -> Iterable[Finding]:
         for found in self.findings:
@@ -219,14 +221,26 @@ class _Making:
                         self._but_one(home, members, timeline.memories if timeline is not None else {})
 
     def _but_one(self, home: Memories, members: list[Copy], logs: Mapping[str, object]) -> None:
-        """All but one are deleted: the one stays that has a history, then the most linked, then the oldest."""
+        """All but one are deleted: the one stays that is not superseded, then the one that replaced another memory,
+        then the one that has a history, then the most linked, then the oldest."""
 
-        def rank(one: Copy) -> tuple[bool, int, float, int]:
+        kept_of = self.reading.kept
+        outdated = () if isinstance(kept_of, NotChecked) else kept_of.superseded
+        replacing = set(self.successors.values())
+
+        def rank(one: Copy) -> tuple[bool, bool, bool, int, float, int]:
             memory_id, _, row = one
             created = instant(home.by_id[memory_id].created_at)
             last = getattr(logs.get(memory_id), "last", None)
             no_history = last not in (ADD, UPDATE)
-            return no_history, -self.links[memory_id], float("inf") if created is None else created, row
+            return (
+                memory_id in outdated,
+                memory_id not in replacing,
+                no_history,
+                -self.links[memory_id],
+                float("inf") if created is None else created,
+                row,
+            )
 
         kept, *others = sorted(members, key=rank)
         for memory_id, _, _ in others:

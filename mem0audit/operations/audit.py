@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from mem0audit.core.catalogue import CATALOGUE, matches
 from mem0audit.core.incident import incidents
+from mem0audit.core.ledger import Kept
 from mem0audit.core.model import (
     CopyOf,
     Finding,
@@ -48,7 +49,6 @@ SERVER_GROUP = "Q"
 
 NOT_YET = {
     "B": "not in this version",
-    "T": "not in this version",
     "S": "not in this version",
 }
 """Why rules of the catalogue that have no function are not checked, by group."""
@@ -83,14 +83,14 @@ def audit(
     say = progress or no_progress
     with ledgers.opened(install, host, wanted=ledger) as book:
         sealing = NO_SEAL if book is None else ledgers.sealing_of(book)
-        recovered = ledgers.recovered(book)
+        recovered, known = ledgers.recovered(book), ledgers.kept(book, host.now)
         with no_collector():
             report, reading = _audit(
                 install,
                 host,
                 select,
                 ignore,
-                (snapshots, interrupted, tuple(left_moves), recovered),
+                (snapshots, interrupted, tuple(left_moves), recovered, known),
                 say,
                 pause,
                 sealing,
@@ -123,7 +123,7 @@ class _Keeping:
         if book is None:
             return report
         with no_collector():
-            problem = ledgers.note_owners(book, reading, self.host.now)
+            problem = ledgers.note_seen(book, reading, self.host.now)
         ledgers.note_agent(book, report.agent, report.holders, self.host)
         if problem is not None:
             report = replace(report, not_checked=(*report.not_checked, problem))
@@ -141,7 +141,9 @@ def _audit(
     host: Host,
     select: Sequence[str],
     ignore: Sequence[str],
-    kept: tuple[Snapshots | None, Interrupted | None, tuple[LeftMove, ...], Mapping[str, str]],
+    kept: tuple[
+        Snapshots | None, Interrupted | None, tuple[LeftMove, ...], Mapping[str, str], Kept | NotChecked
+    ],
     say: Progress,
     pause: Callable[[float], None],
     sealing: Sealing | NotChecked,
@@ -157,6 +159,7 @@ def _audit(
             interrupted=kept[1],
             left_moves=kept[2],
             recovered=kept[3],
+            kept=kept[4],
         )
 
     reading = look()

@@ -11,6 +11,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b, md5
 from pathlib import Path
@@ -19,10 +20,9 @@ from typing import Any, Final
 from mem0audit.core.changes import Changed, Step, Steps
 from mem0audit.core.erasures import Covering
 from mem0audit.core.errors import CouldNotRead, Failed, Mem0auditError, Refused
-from mem0audit.core.model import CollectionInfo, FoundPoint, HistoryRow, Install, NotChecked, PointId
+from mem0audit.core.model import CollectionInfo, HistoryRow, Install, NotChecked, PointId
 from mem0audit.core.points import text_digest
 from mem0audit.core.reading import Reading
-from mem0audit.core.repair import CHANGED_BY_REWRITE
 from mem0audit.install.host import Host
 from mem0audit.operations import ledger as ledgers
 from mem0audit.operations.erasures import erasures_on_record
@@ -34,6 +34,7 @@ from mem0audit.operations.pairs import plan_pair, take_pair
 from mem0audit.operations.seal import explain
 from mem0audit.operations.stores import Served
 from mem0audit.operations.targets import refuse_in_use
+from mem0audit.operations.whole import Whole, kept_of
 from mem0audit.stores.embedded import EmbeddedStore
 from mem0audit.stores.history import read_history_file, read_rows
 from mem0audit.stores.ledger import CannotUse
@@ -141,7 +142,9 @@ def no_snapshot(install: Install, host: Host, folder: str | None) -> Blocked | N
 def look_whole(install: Install, host: Host, say: Progress) -> Reading:
     """Both stores as read. Raises CouldNotRead where one of them could not be read whole."""
     with ledgers.opened(install, host) as book:
-        reading = replace(look(install, host, say), recovered=ledgers.recovered(book))
+        reading = replace(
+            look(install, host, say), recovered=ledgers.recovered(book), kept=ledgers.kept(book, host.now)
+        )
     place = reading.vectors_place
     if not reading.on_server and (place is None or not place.exists):
         raise CouldNotRead(f"{place.path if place else 'the vector store'} is not there", "mem0audit status")
@@ -210,6 +213,7 @@ def apply_steps(
         if problem is not None:
             raise Failed(f"something else changed meanwhile: {problem} ({back})", "mem0audit audit")
         left = remaining()
+        _forget(install, host, todo, left)
         say("sealing", None, None)
         outcome = explain(install, host, kind, in_short(todo), progress=say)
         python = memory.versions.python
@@ -264,8 +268,19 @@ def apply_inside(
     progress("looking at all of it again", None, None)
     stands = {step.id for step in again().steps}
     left = tuple(step for step in todo.steps if step.id in stands)
+    _forget(install, host, todo, left)
     python = live.versions.python
     return _changed(doing, taken.path, left, door, python, list(taken.notes), started)
+
+
+def _forget(install: Install, host: Host, todo: Steps, left: Sequence[Step]) -> None:
+    """Drops the rows of what was deleted from the ledger, now that the points are gone. Where it cannot be written, the
+    next audit does it."""
+    stay = {step.id for step in left}
+    with ledgers.opened(install, host) as book:
+        if book is not None and not isinstance(book, NotChecked):
+            with suppress(CannotUse):
+                book.forget_memories(str(one) for one in todo.of("delete") if one not in stay)
 
 
 def _changed(
@@ -309,6 +324,7 @@ class _Doing:
         self.todo = todo
         self.say = say
         self.still = still
+        self.outdated = {step.id for step in todo.steps if step.replaced_by is not None}
         self.expected: Counter[tuple[str, str]] = Counter()
         self.deleted = self.rewritten = self.entities = self.links = 0
 
@@ -333,7 +349,8 @@ class _Doing:
 
     def _delete(self, memory_id: PointId) -> bool:
         if isinstance(self.memory, LiveMemory):
-            return self.memory.delete(memory_id, self.still)
+            # an outdated one goes with what replaced it, whatever it says of itself
+            return self.memory.delete(memory_id, None if memory_id in self.outdated else self.still)
         return self.memory.delete(memory_id)
 
     def _unlink(self, info: CollectionInfo, entity_id: PointId, dead: tuple[str, ...]) -> None:
@@ -342,7 +359,7 @@ class _Doing:
             self.entities += said.deleted
             self.links += 0 if said.deleted else said.links
             return
-        was = None if entity_id in self.todo.emptied else _Whole.of(self.store, info, entity_id)
+        was = None if entity_id in self.todo.emptied else Whole.of(self.store, info, entity_id)
         said = self.memory.unlink(entity_id, dead)
         if said.deleted != (was is None):
             raise Failed(f"entity {entity_id} links other memories than before")
@@ -350,24 +367,24 @@ class _Doing:
         self.links += 0 if said.deleted else said.links
         if was is not None:
             left = [one for one in _links(was.payload) if str(one) not in set(dead)]
-            now = _Whole.of(self.store, info, entity_id)
+            now = Whole.of(self.store, info, entity_id)
             kept = {**was.payload, "linked_memory_ids": left} == dict(now.payload)
             if not kept or not _same_direction(was.vectors, now.vectors):
                 raise Failed(f"entity {entity_id} is not as it was but for its links")
 
     def _rewrite(self, info: CollectionInfo, memory_id: PointId) -> None:
-        was = _Whole.of(self.store, info, memory_id)
+        was = Whole.of(self.store, info, memory_id)
         text = was.payload["data"]
         assert isinstance(self.memory, Mem0Worker)
         self.memory.rewrite(memory_id, text, was.vectors)
         self.expected[(str(memory_id), "UPDATE")] += 1
-        now = _Whole.of(self.store, info, memory_id)
+        now = Whole.of(self.store, info, memory_id)
         kept = now.vectors == was.vectors
         if not kept and self.door.server is not None:  # which may normalise once more
             kept = _same_direction(was.vectors, now.vectors)
         if now.payload.get("hash") != text_digest(text).hex() or not kept:
             raise Failed(f"memory {memory_id} was not written as it was")
-        if _without(was.payload) != _without(now.payload):
+        if kept_of(was.payload) != kept_of(now.payload):
             raise Failed(f"memory {memory_id} is not as it was but for its hash and its time")
         self.rewritten += 1
 
@@ -381,30 +398,9 @@ def in_short(todo: Steps) -> str:
 # --- Proof -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Whole:
-    """A point as it lies on the disk."""
-
-    payload: Mapping[str, Any]
-    vectors: PointVectors
-
-    @classmethod
-    def of(cls, store: EmbeddedStore | Served, info: CollectionInfo, point_id: PointId) -> _Whole:
-        """Raises Failed where there is none that reads."""
-        found: FoundPoint | None = next(iter(store.find(info, point_id)), None)
-        vectors = store.vectors(info, point_id)
-        if found is None or found.problem is not None or vectors is None:
-            raise Failed(f"{point_id} could not be read in {info.name}")
-        return cls(found.payload, vectors)
-
-
 def _links(payload: Mapping[str, Any]) -> Sequence[Any]:
     links = payload.get("linked_memory_ids")
     return links if isinstance(links, (list, tuple)) else ()
-
-
-def _without(payload: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in payload.items() if key not in CHANGED_BY_REWRITE}
 
 
 def _same_direction(one: PointVectors, other: PointVectors) -> bool:

@@ -36,6 +36,7 @@ from mem0audit.core.erase import (
 )
 from mem0audit.core.erasures import Erasure, make_erasure
 from mem0audit.core.errors import CouldNotRead, Failed, Mem0auditError, Refused, UsageProblem
+from mem0audit.core.ledger import oldest_first, predecessors
 from mem0audit.core.model import (
     CollectionInfo,
     HistoryRow,
@@ -74,7 +75,7 @@ from mem0audit.operations.pairs import plan_pair, take_pair
 from mem0audit.operations.redact import apply_redaction, plan_clearing, plan_redaction
 from mem0audit.operations.residue import LogSeen, VectorsSeen, Whose, read_log, read_vectors, residue
 from mem0audit.operations.seal import explain
-from mem0audit.operations.targets import named, refuse_in_use
+from mem0audit.operations.targets import refuse_in_use
 from mem0audit.stores import files, overwrite
 from mem0audit.stores.embedded import EmbeddedStore
 from mem0audit.stores.history import MessageRow, TextRow, read_rows, read_texts
@@ -142,6 +143,7 @@ def plan_erase(
             )
         intent = _intent(book) if book is not None else None
         owners = _owners(book) if book is not None else {}
+        successors = _successors(book) if book is not None else {}
     wanted = tuple(dict.fromkeys(_named_id(one) for one in memory_ids))
     if intent is not None:
         redact = redact or (intent.redact and scope is None and not wanted)
@@ -163,11 +165,13 @@ def plan_erase(
     ever = frozenset(i for i, owner in owners.items() if scope is not None and scope.covers(owner))
     if intent is not None:
         ever |= frozenset(intent.ever)
+    # what these replaced goes with them: it would be live again without them
+    older = predecessors({*ever, *map(str, wanted)}, successors)
+    ever |= older
     say("reading the memories", None, None)
     with no_collector():
-        memories = _Memories(
-            scope, frozenset(map(str, wanted)) | (frozenset(map(str, intent.ids)) if intent else frozenset())
-        )
+        asked = frozenset(map(str, wanted)) | (frozenset(map(str, intent.ids)) if intent else frozenset())
+        memories = _Memories(scope, asked | older)
         for info in store.layout().collections:
             if info.name == door.collection and info.has_folder:
                 _read(store, info, memories)
@@ -199,6 +203,12 @@ def plan_erase(
         warnings.append("No snapshot is taken: it would hold the half that the run that was cut off left.")
     elif snapshot is not None:
         plan_pair(here, host, snapshot.folder)  # what would keep it from being taken is said now
+    with_them = older & {str(i) for i in memories.mine} - asked - _in_scope(memories, scope)
+    if with_them:
+        warnings.append(
+            f"{_memories(len(with_them))} that these replaced {'goes' if len(with_them) == 1 else 'go'} with them "
+            f"(the ledger says so): {', '.join(sorted(with_them)[:3])}{' and more' if len(with_them) > 3 else ''}."
+        )
     missing = [str(one) for one in wanted if one not in memories.mine]
     if missing and intent is None:
         warnings.append(
@@ -217,7 +227,7 @@ def plan_erase(
     return ErasePlan(
         install=here,
         scope=scope,
-        ids=tuple(memories.mine),
+        ids=tuple(oldest_first(list(memories.mine), successors)),
         ever=ever,
         entities=entities,
         entities_deleted=gone,
@@ -337,6 +347,17 @@ def _owners(book: Ledger) -> Mapping[str, Any]:
         return book.owners()
     except CannotUse as error:
         raise Refused(f"the ledger {book.path} {error.why}") from None
+
+
+def _successors(book: Ledger) -> Mapping[str, str]:
+    try:
+        return book.successors()
+    except CannotUse as error:
+        raise Refused(f"the ledger {book.path} {error.why}") from None
+
+
+def _in_scope(memories: _Memories, scope: Scope | None) -> set[str]:
+    return {str(i) for i, owner in memories.mine.items() if scope is not None and scope.covers(owner)}
 
 
 def _same(
@@ -654,6 +675,7 @@ def apply_erase(
             say("writing the receipt", None, None)
             _write_receipt(Path(host.cwd, receipt), done)
         try:
+            book.forget_memories({*map(str, intent.ids), *intent.ever})
             book.end_erasure()
         except CannotUse as error:
             raise Failed(f"all is deleted, but the ledger {error.why}", _AGAIN) from None
@@ -804,14 +826,15 @@ def _delete_what_came_back(
     memory: Mem0Worker | LiveMemory, store: PointStore, door: Door, intent: Intent, say: Progress
 ) -> None:
     """Deletions that a running agent's other threads made Qdrant take back, done again."""
-    ids = frozenset(map(str, intent.ids))
+    order = {str(one): number for number, one in enumerate(intent.ids)}
+    ids = frozenset(order)
     for _ in range(_TIMES):
         memories = _Memories(None, ids)
         for info in store.layout().collections:
             if info.name == door.collection and info.has_folder:
                 memories.take(store.points(info, memories).rows)
         if memories.mine:
-            _delete(memory, tuple(memories.mine), say)
+            _delete(memory, sorted(memories.mine, key=lambda one: order.get(str(one), 0)), say)
         if not _unlink(memory, store, door, intent, say) and not memories.mine:
             return
 

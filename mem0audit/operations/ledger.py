@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from mem0audit.core.errors import Mem0auditError
+from mem0audit.core.ledger import NO_LEDGER, Kept
 from mem0audit.core.model import Agent, Holder, Install, NotChecked
+from mem0audit.core.points import PointRecord
 from mem0audit.core.reading import Reading
 from mem0audit.core.seal import Sealing
 from mem0audit.install.agents import runs_here
@@ -183,14 +185,21 @@ def sealing_of(ledger: Ledger | NotChecked) -> Sealing | NotChecked:
     return NotChecked("seal", "no ledger", gap=problem.gap)
 
 
-def note_owners(ledger: Ledger, reading: Reading, now: float) -> NotChecked | None:
-    """Remembers whose each memory is; why that could not be done, or None."""
-    homes = sorted(
-        reading.memories, key=lambda c: c.configured
-    )  # of one id in two, the install's own says it
-    owners = {i: p.owner for c in homes for i, p in c.by_id.items()}
+def note_seen(ledger: Ledger, reading: Reading, now: float) -> NotChecked | None:
+    """Remembers whose each memory is, and what both stores say of it; why that could not be done, or None.
+
+    `now` is in seconds since 1970."""
+    points: Mapping[str, PointRecord]
+    if len(reading.memories) == 1:
+        points = reading.memories[0].by_id
+    else:  # of one id in two collections, the install's own says it
+        homes = sorted(reading.memories, key=lambda c: c.configured)
+        points = {i: p for c in homes for i, p in c.by_id.items()}
+    timeline = reading.timeline
     try:
-        ledger.note_owners(owners, now)
+        ledger.note_owners({i: p.owner for i, p in points.items()}, now)
+        if timeline is not None and reading.vectors_readable:
+            ledger.note_memories(points, timeline.memories, now, rows=len(timeline.rowids))
     except CannotUse as error:
         return unusable(ledger.path, error)
     return None
@@ -209,6 +218,17 @@ def note_agent(ledger: Ledger, agent: Agent, holders: Sequence[Holder], host: Ho
     )
     with suppress(CannotUse):
         ledger.note_agent(seen)
+
+
+def kept(ledger: Ledger | NotChecked | None, now: float) -> Kept | NotChecked:
+    """What is known of the memories beside mem0, or why nothing is. `now` is in seconds since 1970."""
+    if ledger is None or isinstance(ledger, NotChecked):
+        return NO_LEDGER if ledger is None else NotChecked("ledger", "no ledger", gap=ledger.gap)
+    try:
+        found = ledger.kept(now)
+    except CannotUse as error:
+        return unusable(ledger.path, error)
+    return found if found.rows else NO_LEDGER
 
 
 def recovered(ledger: Ledger | NotChecked | None) -> dict[str, str]:

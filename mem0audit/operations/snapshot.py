@@ -272,7 +272,7 @@ def kept_in_ledger(book: Ledger, sealing: Sealing, taken: Taken, reading: Readin
         book.note_folder(os.path.realpath(Path(taken.path).parent), at)
     except CannotUse as error:
         return SealOutcome(False, f"the ledger {error.why}")
-    ledgers.note_owners(book, reading, at)
+    ledgers.note_seen(book, reading, at)
     return seal_reading(book, sealing, reading, at, settled=taken.manifest.settled)
 
 

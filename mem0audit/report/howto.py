@@ -60,11 +60,36 @@ Lambda
 An embedded store takes one process: a second environment beside the first fails with "already accessed by another instance", so set the reserved concurrency to 1. With more than that, a Qdrant server is the answer. What lies in a function's /tmp can be taken out by the function alone: let it copy its own files there, once, before that is changed.
 """
 
+# The rounding, what live leaves out, and that OLD stays hidden were tried with mem0 2.2.1; so was each command.
+_LIFETIMES = """\
+mem0 writes a fact once and repeats it for ever. Two faults, two cures: what decays gets an end, what drifts gets a review.
+What decays
+Travel, "this week", a trial, an offer: it is true until a day that is known. Say it when it is added, or later:
+    memory.add("…", user_id="alice", expiration_date="2026-12-05")
+    mem0audit ledger expire MEMORY_ID --in 7d
+Seven days do for travel and "this week"; about its release cadence for a software version. There is no default: whoever cannot say how long has a fact that drifts. mem0 hides it from the end of that day in UTC on, so up to a day late and never early, and deletes nothing; it is still in both stores (T701), and before mem0 2.0.10 it is not even hidden.
+What drifts
+A preference, a convention, a port, an address: true until somebody changes it, and nobody tells mem0. It gets no end, for an end would remove what is still true. It is asked about, the oldest confirmation first:
+    mem0audit review
+What cannot be looked up anywhere cannot be confirmed, only deleted. Put down where a memory comes from (a file, a URL, a command, a message) while it is known:
+    mem0audit ledger source MEMORY_ID docs/ports.md
+What was said anew
+mem0 2.x only adds: the old fact stays beside the new one, and both are retrieved. Say which is true, and let the agent ask through live, which leaves the other out:
+    mem0audit ledger supersede OLD_ID NEW_ID
+    found = mem0audit.live(memory.search("…", filters={"user_id": "alice"}), memory)
+Delete the newer one through mem0audit, and the older goes with it, first. Deleted by the agent alone, the older is what mem0 answers from: an audit says so (T705), and live still leaves it out.
+Can a wrong fact be detected?
+No. A wrong fact that was stored looks like a right one: the same words, the same vector, the same log. What can be seen is around it: that its source is not known, that nobody confirmed it for long, that another memory close to it says something else, that it was changed behind mem0's back (D310). Whether it is true is decided by whoever can look it up, a person or an agent that can read the repository:
+    mem0audit review --format json --text
+    mem0audit review confirm MEMORY_ID --source docs/ports.md
+"""
+
 PAGES = {
     "relocate": ("moving both stores to a place that lasts: systemd, Docker, compose, Lambda", _RELOCATE),
     "came-back": ("I deleted it, and it came back", questions.CAME_BACK),
     "by-hand": ("may I edit by hand while it runs?", questions.BY_HAND),
     "wrong-facts": ("can a wrong fact be detected?", questions.WRONG),
+    "lifetimes": ("how long a memory should live, and whether a wrong one can be detected", _LIFETIMES),
 }
 """Name of a page: what it is about, and its text."""
 

@@ -20,13 +20,14 @@ _COLOURS = {
 _OURS = re.compile(
     r"(?<![\w/.=-])mem0audit "
     r"(?=(?:--help|audit|status|explain|show|users|log|as-of|new|snapshot|relocate|recover|repair|prune|delete|residue"
-    r"|export|facts|schedule|config|help"
-    r"|demo)\b)"
+    r"|export|facts|ledger|review|schedule|config|help|demo)\b)"
 )
 _ABOUT_INSTALL = re.compile(
     r"(\s*mem0audit )"
     r"(audit|status|show|users|log|as-of|new|snapshot create|snapshot restore|relocate|recover|repair|prune|delete"
-    r"|residue|export|facts current|facts as-of|facts revoke|facts history|facts remember)"
+    r"|residue|export|facts current|facts as-of|facts revoke|facts history|facts remember"
+    r"|ledger status|ledger source|ledger expire|ledger supersede"
+    r"|review confirm|review replace|review expire|review delete|review)"
     r"(?= |$)"
 )
 _NAMED = re.compile(r" --(history|qdrant-path|qdrant-url|config|snapshot)\b")

@@ -1,8 +1,10 @@
 """The ledger: one small SQLite file an install, outside of it, for what mem0 does not record.
 
 It is in write-ahead mode, enforces its foreign keys on every connection, and never holds a memory's text: owners of
-every memory id ever seen, seals (digests), erasures (salted digests), the folders that snapshots went to, and under
-which new id a lost memory was added back. And facts that it was told, with when they hold (stores/facts.py).
+every memory id ever seen, seals (digests), erasures (salted digests), the folders that snapshots went to, under which
+new id a lost memory was added back, and of each memory where it came from, when it was confirmed, until when it holds
+and what replaced it; and facts that it was told, with when they hold (stores/facts.py). Times are seconds since 1970 in
+UTC (REAL).
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
@@ -20,9 +22,21 @@ from pathlib import Path
 from typing import Any, Final
 
 from mem0audit.core.erasures import Erasure
+from mem0audit.core.ledger import (
+    REVIEW_S,
+    UNUSED_S,
+    Kept,
+    LedgerFact,
+    confirmed_by_log,
+    created_by_log,
+    day_for_mem0,
+    hidden_from,
+    removable,
+)
 from mem0audit.core.model import NotChecked
-from mem0audit.core.points import Owner, clipped
+from mem0audit.core.points import Owner, PointRecord, clipped
 from mem0audit.core.seal import NO_SEAL, ROW_BYTES, LastSeal, Seal, State, chain_problem
+from mem0audit.core.timeline import DELETE, MemoryLog
 from mem0audit.stores import files
 
 BUSY_S: Final = 5.0
@@ -63,6 +77,17 @@ STEPS: Final[tuple[tuple[str, ...], ...]] = (
         " UNIQUE (subject, attribute, valid_from))",
         "CREATE INDEX facts_at ON facts (subject, attribute, valid_from, valid_to)",
         "CREATE UNIQUE INDEX facts_open ON facts (subject, attribute) WHERE valid_to IS NULL",
+    ),
+    (
+        # superseded_at is the mark that an outdated fact keeps, whatever becomes of what it points to
+        "CREATE TABLE memory (id TEXT PRIMARY KEY, subject INTEGER NOT NULL REFERENCES scopes (id), fact BLOB NOT NULL,"
+        " source TEXT, role TEXT, actor_id TEXT, attributed_to TEXT, created_at REAL, confirmed_at REAL,"
+        " expires_at REAL, last_used_at REAL, superseded_by TEXT REFERENCES memory (id) ON DELETE CASCADE,"
+        " superseded_at REAL, CHECK (superseded_by IS NULL OR superseded_at IS NOT NULL), CHECK (superseded_by IS NOT"
+        " id)) WITHOUT ROWID",
+        "CREATE INDEX memory_superseded ON memory (superseded_by) WHERE superseded_by IS NOT NULL",
+        "CREATE VIEW live_memory AS SELECT * FROM memory WHERE superseded_at IS NULL"
+        " AND (expires_at IS NULL OR expires_at > CAST(strftime('%s', 'now') AS INTEGER))",
     ),
 )
 """The schema, a step a version: a file of version N has the first N steps. Steps are only ever added."""
@@ -360,15 +385,7 @@ class Ledger:
         if self._all("SELECT 1 FROM marks WHERE name = 'owners' AND value = ?", (mark,)):
             return 0
         with self._writing() as db:
-            db.executemany(
-                "INSERT INTO scopes (user_id, agent_id, run_id) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-                set(spelled),
-            )
-            ids = {
-                tuple(row[1:]): row[0]
-                for row in db.execute("SELECT id, user_id, agent_id, run_id FROM scopes")
-            }
-            scope_of = [ids[one] for one in spelled]
+            scope_of = _numbers(db, spelled)
             there = dict(db.execute("SELECT memory_id, scope FROM owners").fetchall())
             fresh = [
                 (text, scope_of[number], now)
@@ -396,6 +413,277 @@ class Ledger:
             return {}
         rows = self._all("SELECT id, source FROM memory WHERE source IS NOT NULL")
         return {_untext(memory_id): _untext(source) for memory_id, source in rows}
+
+    # -- what is known of each memory --
+
+    def note_memories(
+        self, points: Mapping[str, PointRecord], logs: Mapping[str, MemoryLog], now: float, *, rows: int
+    ) -> int:
+        """Brings the table `memory` to what both stores have; how many rows were new, changed or removed.
+
+        `points` are all memories that are stored, `logs` what the log says of each id, `rows` how many rows it has.
+        A new one is confirmed as of its last logged ADD or UPDATE, never now, and its source is not known; one whose
+        text is another one likewise, and it stays superseded if it was. A row goes when the log has a DELETE and the
+        memory is gone, unless one that is still stored points to it. A day of expiry that was set in mem0 is taken
+        over. What was seen last is recognised as a whole.
+        """
+        expiring = {i: p.expires for i, p in points.items() if p.expires}
+        mark = _seen_mark(points, expiring, rows)
+        if self._all("SELECT 1 FROM marks WHERE name = 'memories' AND value = ?", (mark,)):
+            return 0
+        with self._writing() as db:
+            there = dict(db.execute("SELECT id, fact FROM memory").fetchall())
+            texts = there.get
+            fresh = [(i, p) for i, p in points.items() if texts(i) != (p.text or b"")]
+            gone = {_untext(i) for i in there.keys() - points.keys()} - points.keys()
+            # equal owners are one object
+            owners = {id(point.owner): point.owner for _, point in fresh}
+            numbers = _numbers(db, list(map(_spelled, owners.values()))) if owners else ()
+            subject = dict(zip(owners, numbers, strict=True))
+            db.executemany(
+                "INSERT INTO memory (id, subject, fact, role, actor_id, attributed_to, created_at, confirmed_at)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET subject = excluded.subject,"
+                " fact = excluded.fact, source = NULL, role = excluded.role, actor_id = excluded.actor_id,"
+                " attributed_to = excluded.attributed_to, confirmed_at = excluded.confirmed_at"
+                " WHERE fact <> excluded.fact",
+                [
+                    (
+                        *(_text(i), subject[id(p.owner)], p.text or b"", *map(_optional, p.said)),
+                        *(created_by_log(p, logs.get(i)), confirmed_by_log(p, logs.get(i), now)),
+                    )
+                    for i, p in fresh
+                ],
+            )
+            expired = self._expiring(db, expiring)
+            going = set()
+            if gone:
+                rows_of = set(map(_untext, there))
+                going = removable(gone, rows_of, self._successors(db), lambda i: _stays(logs.get(i)))
+                db.executemany("DELETE FROM memory WHERE id = ?", [(_text(i),) for i in going])
+            db.execute("INSERT OR REPLACE INTO marks VALUES ('memories', ?)", (mark,))
+        return len(fresh) + expired + len(going)
+
+    @staticmethod
+    def _expiring(db: sqlite3.Connection, days: Mapping[str, Any]) -> int:
+        """Takes over the days of expiry that were set or cleared in mem0 since they were seen last; how many.
+
+        What is ours stays where mem0 has the same day (ours is to the second), or has not changed its mind."""
+        row = db.execute("SELECT value FROM marks WHERE name = 'mem0 days'").fetchone()
+        before = json.loads(row[0]) if row is not None else {}
+        now = {i: str(day) for i, day in days.items() if hidden_from(day) is not None}
+        changed = 0
+        for memory_id in before.keys() | now.keys():
+            was, day = before.get(memory_id), now.get(memory_id)
+            ours = db.execute("SELECT expires_at FROM memory WHERE id = ?", (_text(memory_id),)).fetchone()
+            if was == day or ours is None:
+                continue
+            ours_day = None if ours[0] is None else day_for_mem0(ours[0])
+            if day is not None and ours_day != day:
+                at = hidden_from(day)
+            elif day is None and ours_day == was:
+                at = None
+            else:
+                continue
+            db.execute("UPDATE memory SET expires_at = ? WHERE id = ?", (at, _text(memory_id)))
+            changed += 1
+        if now != before:
+            db.execute(
+                "INSERT OR REPLACE INTO marks VALUES ('mem0 days', ?)", (json.dumps(now).encode("ascii"),)
+            )
+        return changed
+
+    @staticmethod
+    def _successors(db: sqlite3.Connection) -> dict[str, str]:
+        rows = db.execute("SELECT id, superseded_by FROM memory WHERE superseded_by IS NOT NULL")
+        return {_untext(old): _untext(new) for old, new in rows}
+
+    def memories(self, ids: Collection[str] | None = None) -> dict[str, LedgerFact]:
+        """What is known of these memories, or of all: those without a row are left out."""
+        sql = (
+            "SELECT memory.id, user_id, agent_id, run_id, fact, source, role, actor_id, attributed_to, created_at,"
+            " confirmed_at, expires_at, last_used_at, superseded_by, superseded_at FROM memory JOIN scopes ON scopes.id"
+            " = subject"
+        )
+        if ids is None:
+            rows = self._all(sql)
+        else:
+            wanted = list(map(_text, ids))
+            rows = []
+            for at in range(0, len(wanted), 500):
+                some = wanted[at : at + 500]
+                rows += self._all(f"{sql} WHERE memory.id IN ({','.join('?' * len(some))})", some)
+        return {_untext(row[0]): _fact(row) for row in rows}
+
+    def successors(self) -> dict[str, str]:
+        """What replaced each superseded memory, where that is known."""
+        rows = self._all("SELECT id, superseded_by FROM memory WHERE superseded_by IS NOT NULL")
+        return {_untext(old): _untext(new) for old, new in rows}
+
+    def kept(self, now: float) -> Kept:
+        """The table in numbers, and what in it is superseded, expired or hangs. `now` is in seconds since 1970."""
+        ((rows,),) = self._all("SELECT count(*) FROM memory")
+        ((alive, unconfirmed, no_source, oldest),) = self._all(
+            "SELECT count(*), total(old), total(old AND source IS NULL), min(confirmed_at) FROM (SELECT source,"
+            " confirmed_at, coalesce(confirmed_at, 0) < ? AS old FROM memory WHERE superseded_at IS NULL AND"
+            " (expires_at IS NULL OR expires_at > ?))",
+            (now - REVIEW_S, now),
+        )
+        unused = None
+        if (since := self.used_since()) is not None and since <= now - UNUSED_S:
+            unused = len(self.unused(now))
+        superseded = self._all(
+            "SELECT id, superseded_by, superseded_at FROM memory WHERE superseded_at IS NOT NULL ORDER BY id"
+        )
+        expired = self._all(
+            "SELECT id FROM memory WHERE superseded_at IS NULL AND expires_at <= ? ORDER BY id", (now,)
+        )
+        dangling = self._all(
+            "SELECT id FROM memory AS old WHERE superseded_by IS NOT NULL AND NOT EXISTS (SELECT 1 FROM memory WHERE"
+            " memory.id = old.superseded_by)"
+        )
+        return Kept(
+            rows=rows,
+            live=alive,
+            superseded={_untext(i): (_unoptional(new), at) for i, new, at in superseded},
+            expired=frozenset(_untext(i) for (i,) in expired),
+            dangling=frozenset(_untext(i) for (i,) in dangling),
+            unconfirmed=int(unconfirmed),
+            no_source=int(no_source),
+            oldest=oldest,
+            unused=unused,
+        )
+
+    def due(self, now: float, before: float) -> dict[str, bool]:
+        """The live memories last confirmed before a moment, and whether their source is known: those of an unknown one
+        first, then the oldest confirmation. Both moments are in seconds since 1970."""
+        rows = self._all(
+            "SELECT id, source IS NOT NULL FROM memory WHERE superseded_at IS NULL AND (expires_at IS NULL OR"
+            " expires_at > ?) AND coalesce(confirmed_at, 0) < ?"
+            " ORDER BY source IS NOT NULL, coalesce(confirmed_at, 0), id",
+            (now, before),
+        )
+        return {_untext(i): bool(is_known) for i, is_known in rows}
+
+    def unused(self, now: float) -> tuple[str, ...]:
+        """The live memories that were not used for six months; none before use was recorded for so long."""
+        since = self.used_since()
+        if since is None or since > now - UNUSED_S:
+            return ()
+        rows = self._all(
+            "SELECT id FROM memory WHERE superseded_at IS NULL AND (expires_at IS NULL OR expires_at > ?) AND"
+            " max(coalesce(last_used_at, 0), coalesce(created_at, confirmed_at, 0)) < ? ORDER BY id",
+            (now, now - UNUSED_S),
+        )
+        return tuple(_untext(i) for (i,) in rows)
+
+    def used_since(self) -> float | None:
+        """Since when use is recorded; None where it is not."""
+        rows = self._all("SELECT value FROM marks WHERE name = 'used since'")
+        return float(rows[0][0]) if rows else None
+
+    def note_used(self, used: Mapping[str, float]) -> None:
+        """Remembers when each of these was last used, in seconds since 1970. What has no row is left out."""
+        if not used:
+            return
+        with self._writing() as db:
+            db.execute(
+                "INSERT INTO marks VALUES ('used since', ?) ON CONFLICT DO NOTHING",
+                (repr(min(used.values())).encode("ascii"),),
+            )
+            db.executemany(
+                "UPDATE memory SET last_used_at = max(coalesce(last_used_at, 0), ?) WHERE id = ?",
+                [(at, _text(i)) for i, at in used.items()],
+            )
+
+    def confirm(self, memory_id: str, at: float, source: str | None = None) -> None:
+        """Remembers that a fact was found true, and with `source` by what; without, its source stays."""
+        with self._writing() as db:
+            db.execute(
+                "UPDATE memory SET confirmed_at = ?, source = coalesce(?, source) WHERE id = ?",
+                (at, _optional(source), _text(memory_id)),
+            )
+
+    def note_source(self, memory_id: str, source: str | None) -> None:
+        """Remembers where a fact came from; None: it is not known."""
+        with self._writing() as db:
+            db.execute("UPDATE memory SET source = ? WHERE id = ?", (_optional(source), _text(memory_id)))
+
+    def expire(self, memory_id: str, at: float | None) -> None:
+        """Remembers until when a fact holds (seconds since 1970), or that it holds on."""
+        with self._writing() as db:
+            db.execute("UPDATE memory SET expires_at = ? WHERE id = ?", (at, _text(memory_id)))
+
+    def supersede(self, old: str, new: str, at: float) -> None:
+        """Remembers that `new` replaced `old`. Raises ValueError, with why, where that cannot be: looked at in the
+        same transaction."""
+        with self._writing() as db:
+            rows = dict(
+                db.execute(
+                    "SELECT id, superseded_at FROM memory WHERE id IN (?, ?)", (_text(old), _text(new))
+                )
+            )
+            for one in (old, new):
+                if _text(one) not in rows:
+                    raise ValueError(f"{one} is not in the ledger")
+            if old == new:
+                raise ValueError("a memory does not replace itself")
+            if rows[_text(new)] is not None:
+                raise ValueError(f"{new} is superseded itself")
+            db.execute(
+                "UPDATE memory SET superseded_by = ?, superseded_at = ? WHERE id = ?",
+                (_text(new), at, _text(old)),
+            )
+
+    def replace_fact(self, memory_id: str, text: bytes, at: float, source: str) -> None:
+        """Remembers that a memory has another text, given as its MD5, from this source and confirmed then."""
+        with self._writing() as db:
+            db.execute(
+                "UPDATE memory SET fact = ?, confirmed_at = ?, source = ? WHERE id = ?",
+                (text, at, _text(source), _text(memory_id)),
+            )
+
+    def take_back(self, memory_id: str, fact: LedgerFact) -> None:
+        """What a person decided of a memory is as it was."""
+        with self._writing() as db:
+            db.execute(
+                "UPDATE memory SET source = ?, confirmed_at = ?, expires_at = ?, superseded_by = ?, superseded_at = ?"
+                " WHERE id = ?",
+                (
+                    *(_optional(fact.source), fact.confirmed_at, fact.expires_at),
+                    *(_optional(fact.superseded_by), fact.superseded_at, _text(memory_id)),
+                ),
+            )
+
+    def note_to_delete(self, memory_id: str, *, wanted: bool = True) -> None:
+        """Remembers that a person decided to delete a memory, until it is deleted; or, not `wanted`, that it stays."""
+        with self._writing() as db:
+            row = db.execute("SELECT value FROM marks WHERE name = 'to delete'").fetchone()
+            ids = [one for one in json.loads(row[0]) if one != memory_id] if row is not None else []
+            value = json.dumps([*ids, memory_id] if wanted else ids).encode("ascii")
+            db.execute("INSERT OR REPLACE INTO marks VALUES ('to delete', ?)", (value,))
+
+    def to_delete(self) -> tuple[str, ...]:
+        """Which memories a person decided to delete, and which are still there."""
+        rows = self._all("SELECT value FROM marks WHERE name = 'to delete'")
+        ids = [str(one) for one in json.loads(rows[0][0])] if rows else []
+        there = self.memories(ids)
+        return tuple(one for one in ids if one in there)
+
+    def restore_memory(self, memory_id: str) -> None:
+        """Remembers that a superseded fact holds after all."""
+        with self._writing() as db:
+            db.execute(
+                "UPDATE memory SET superseded_by = NULL, superseded_at = NULL WHERE id = ?",
+                (_text(memory_id),),
+            )
+
+    def forget_memories(self, ids: Iterable[str]) -> None:
+        """Drops the rows of memories whose points are gone. One that replaced another whose row stays, stays too: with
+        it the mark of the other would go."""
+        with self._writing() as db:
+            rows = {_untext(i) for (i,) in db.execute("SELECT id FROM memory")}
+            going = removable(rows.intersection(ids), rows, self._successors(db), lambda _: False)
+            db.executemany("DELETE FROM memory WHERE id = ?", [(_text(i),) for i in going])
 
     # -- the agent --
 
@@ -506,6 +794,19 @@ class Ledger:
             db.execute(
                 "INSERT OR REPLACE INTO recovered VALUES (?, ?, ?)", (_text(old_id), _text(new_id), now)
             )
+            # what is known of it goes along: something superseded is not live again under another id
+            db.execute(
+                "INSERT INTO memory SELECT ?, subject, fact, source, role, actor_id, attributed_to, created_at,"
+                " confirmed_at, expires_at, last_used_at, superseded_by, superseded_at FROM memory WHERE id = ?"
+                " ON CONFLICT DO NOTHING",
+                (_text(new_id), _text(old_id)),
+            )
+            db.execute(
+                "UPDATE memory SET superseded_by = ?1 WHERE superseded_by = ?2 AND id <> ?1 AND ?1 IN (SELECT id FROM"
+                " memory)",
+                (_text(new_id), _text(old_id)),
+            )
+            db.execute("DELETE FROM memory WHERE id = ? AND id <> ?", (_text(old_id), _text(new_id)))
 
     def recovered(self) -> dict[str, str]:
         """The new id of every lost memory that was added again, by its old one."""
@@ -610,6 +911,32 @@ class Ledger:
 # --- Values -----------------------------------------------------------------------------------------
 
 
+def _numbers(db: sqlite3.Connection, spelled: Sequence[tuple[str, str, str]]) -> list[int]:
+    """The number of each of these owners, which get one where they have none."""
+    db.executemany(
+        "INSERT INTO scopes (user_id, agent_id, run_id) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+        set(spelled),
+    )
+    ids = {tuple(row[1:]): row[0] for row in db.execute("SELECT id, user_id, agent_id, run_id FROM scopes")}
+    return [ids[one] for one in spelled]
+
+
+def _stays(log: MemoryLog | None) -> bool:
+    """Whether the row of a memory that is gone stays: nothing says that it was deleted, so it may come back."""
+    return log is None or log.last != DELETE
+
+
+def _fact(row: tuple[Any, ...]) -> LedgerFact:
+    owner = (_value(row[1]), _value(row[2]), _value(row[3]))
+    source, role, actor, by = map(_unoptional, row[5:9])
+    created, confirmed, expires, used = row[9:13]
+    return LedgerFact(
+        *(owner, row[4], source, role, actor, by, created, confirmed, expires, used),
+        superseded_by=_unoptional(row[13]),
+        superseded_at=row[14],
+    )
+
+
 def _text(value: str) -> str | bytes:
     """Text as SQLite can hold it: bytes where UTF-8 cannot (a path or an id with lone surrogates)."""
     try:
@@ -663,4 +990,12 @@ def _mark(of: Mapping[str, int], spelled: Sequence[tuple[str, str, str]]) -> byt
     """One digest of who owns what, in the order it was read in."""
     total = blake2b("\0".join(of).encode("utf-8", "surrogatepass"), digest_size=16)
     total.update(json.dumps((list(of.values()), spelled)).encode("ascii"))
+    return total.digest()
+
+
+def _seen_mark(points: Mapping[str, PointRecord], expiring: Mapping[str, Any], rows: int) -> bytes:
+    """One digest of what both stores have of each memory."""
+    total = blake2b("\0".join(points).encode("utf-8", "surrogatepass"), digest_size=16)
+    total.update(b"".join([p.text or b"-" for p in points.values()]))
+    total.update(repr((rows, list(expiring.items()))).encode("utf-8", "surrogatepass"))
     return total.digest()

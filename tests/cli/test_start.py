@@ -29,7 +29,7 @@ def test_loads_nothing_heavy(tmp_path: Path, words: tuple[str, ...]) -> None:
 def test_every_command_is_in_the_help_and_has_its_own(tmp_path: Path) -> None:
     text = run(tmp_path, "--help").out
     listed = re.findall(r"^  ([a-z-]+) {2,}\S", text.split("Commands:")[1], re.M)
-    groups = ["snapshot", "facts", "schedule", "config"]
+    groups = ["snapshot", "facts", "ledger", "review", "schedule", "config"]
     assert listed == [
         *("audit", "status", "explain", "show", "users", "log", "as-of", "new"),
         *("relocate", "recover", "repair", "prune", "delete", "residue", "export", "demo", "help"),

@@ -89,11 +89,11 @@ S803 instruction-like info
 S804 deleted-text-kept info
 S805 telemetry-store info
 T701 expired-memory medium
-T702 superseded-memory low planned
-T703 unconfirmed-memory info planned
-T704 unused-memory info planned
-T705 broken-supersession high planned
-T706 wide-gap medium planned
+T702 superseded-memory low
+T703 unconfirmed-memory info
+T704 unused-memory info
+T705 broken-supersession high
+T706 wide-gap medium
 """
 
 SNAPSHOT_COMMANDS = {"create", "list", "show", "verify", "restore", "keep", "expire", "import", "diff"}
@@ -112,7 +112,7 @@ COMMANDS = {
         "repair",
         "prune",
     ),
-    *("config", "demo", "snapshot", "schedule", "facts"),
+    *("config", "demo", "snapshot", "schedule", "facts", "ledger", "review"),
     *("delete", "residue", "export"),
 }
 CODES = list(CATALOGUE)

@@ -61,6 +61,8 @@ KINDS = (
     "put-back",
     "residue",
     "residue-clear",
+    *("ledger-status", "ledger-memory", "ledger-expire", "ledger-used"),
+    "review",
     "export",
     "as-of",
     "as-of-diff",

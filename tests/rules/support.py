@@ -15,7 +15,7 @@ from mem0audit.operations.audit import audit
 STORE_GROUPS = ("I", "D", "H", "E", "C", "T", "S")
 """Every group that judges the stores themselves; L judges where they lie."""
 
-NOTES = frozenset({"I213", "I215", "S804", "H406"})
+NOTES = frozenset({"I213", "I215", "S804", "H406", "T703"})
 """What an audit says of healthy stores, for information."""
 
 

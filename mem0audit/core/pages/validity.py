@@ -5,8 +5,6 @@ from __future__ import annotations
 from mem0audit.core.model import Severity
 from mem0audit.core.pages import REPAIRED_AFTER_A_SNAPSHOT, Rule, commands
 
-_NOT_RECORDED = "This version does not record it yet, so this is not looked for."
-
 RULES = (
     Rule(
         code="T701",
@@ -31,52 +29,85 @@ RULES = (
         code="T702",
         name="superseded-memory",
         severity=Severity.LOW,
-        summary="A newer fact has replaced it, and it is still stored beside it.",
-        comes_about="mem0 2.x only adds: a contradicting fact does not remove the old one.",
-        looks_like="The ledger names a successor, and the point is there.",
-        to_do=_NOT_RECORDED + " To remove an outdated fact now, delete it by id through mem0.",
-        planned=True,
+        summary="A newer memory has replaced it, and it is still stored beside it: mem0 still retrieves it.",
+        comes_about="mem0 2.x only adds: a contradicting fact does not remove the old one. Somebody said which one is "
+        "right (`mem0audit ledger supersede`), and mem0 does not know of it.",
+        looks_like="The ledger names what replaced it, and both are stored.",
+        to_do="\n".join(
+            (
+                "An agent that asks through mem0audit.live(memory.search(…)) does not get it. To remove it, and its "
+                "text from what mem0 finds:",
+                commands("mem0audit delete --memory MEMORY_ID"),
+                "Deleting the newer one through mem0audit deletes this one with it, first.",
+            )
+        ),
     ),
     Rule(
         code="T703",
         name="unconfirmed-memory",
         severity=Severity.INFO,
-        summary="Nobody has confirmed it for longer than the review age.",
-        comes_about="Facts age; mem0 records no confirmation.",
-        looks_like="confirmed_at in the ledger is older than the review age, or empty.",
-        to_do=_NOT_RECORDED,
-        planned=True,
+        summary="Nobody has confirmed these memories for longer than the review age.",
+        comes_about="Facts drift: a port, a person's job, a version. mem0 records no confirmation. At first each "
+        "counts as confirmed when it was last added or updated by the log, so an old store shows all that is old.",
+        looks_like="confirmed_at in the ledger is older than the review age, or empty; one finding with their number.",
+        to_do="\n".join(
+            (
+                "Go through the oldest, a few a week; what nobody can trace can only be deleted:",
+                commands("mem0audit review"),
+            )
+        ),
+        threshold="90 days without a confirmation.",
     ),
     Rule(
         code="T704",
         name="unused-memory",
         severity=Severity.INFO,
-        summary="It was not retrieved for six months, where last use is recorded.",
-        comes_about="mem0 does not record when a memory was used.",
-        looks_like="last_used_at in the ledger is older than six months.",
-        to_do=_NOT_RECORDED,
-        threshold="Six months without use.",
-        planned=True,
+        summary="These memories were not retrieved for six months.",
+        comes_about="mem0 does not record when a memory was used. An agent that asks through "
+        "mem0audit.live(memory.search(…)), or tells `mem0audit ledger used`, does.",
+        looks_like="Added and last used longer ago, and use is recorded for as long; one finding with their number.",
+        to_do="\n".join(
+            (
+                "Nothing has to be done: rarely used is not wrong. How many are live, expired, superseded, unused:",
+                commands("mem0audit ledger status"),
+            )
+        ),
+        threshold="183 days without use.",
     ),
     Rule(
         code="T705",
         name="broken-supersession",
         severity=Severity.HIGH,
-        summary="The fact that replaced this one is gone, so the outdated one is all that is left.",
-        comes_about="The successor was deleted in mem0 after it was recorded in the ledger.",
-        looks_like="The successor has no point or its last event is DELETE; or the ledger's foreign_key_check "
-        "finds rows that hang.",
-        to_do=_NOT_RECORDED,
-        planned=True,
+        summary="What replaced this memory is gone, so mem0 answers from the outdated one alone.",
+        comes_about="The agent deleted the newer one in mem0 (Memory.delete knows nothing of the older one), it was "
+        "lost, or somebody edited the ledger without foreign keys (SQLite has them off unless each connection asks).",
+        looks_like="The ledger marks it as superseded, it is stored, and what replaced it has no point, no row, a last "
+        "event DELETE, or is not named any more. The mark stays: it is never live again by itself.",
+        to_do="\n".join(
+            (
+                "Decide which is true. If the fact is gone with its newer version, delete it too:",
+                commands("mem0audit delete --memory MEMORY_ID"),
+                "If it holds after all, say so; where from belongs to it:",
+                commands("mem0audit ledger supersede MEMORY_ID --none"),
+                "If another memory says what is true now:",
+                commands("mem0audit ledger supersede MEMORY_ID NEWER_ID"),
+            )
+        ),
+        not_this="Memories that are all gone although the log calls them live: D302.",
     ),
     Rule(
         code="T706",
         name="wide-gap",
         severity=Severity.MEDIUM,
-        summary="Many more memories are stored than are valid: removals are behind.",
-        comes_about="Expired and superseded memories were never pruned.",
-        looks_like="The number of points is far above the number of valid facts in the ledger.",
-        to_do=_NOT_RECORDED + " Expired ones show without it:\n" + commands("mem0audit audit --select T701"),
-        planned=True,
+        summary="Many more memories are stored than hold: removals are behind, and mem0 still finds the rest.",
+        comes_about="Superseded memories are never removed by mem0, and expired ones only hidden (2.0.10 and later).",
+        looks_like="Of the memories that are stored, many are superseded or expired by the ledger.",
+        to_do="\n".join(
+            (
+                "Which they are, and the removal of the expired ones:",
+                commands("mem0audit audit --select T701,T702", "mem0audit prune --dry-run"),
+            )
+        ),
+        threshold="At least 10, and more than a fifth of what is stored.",
     ),
 )

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from mem0audit.core.rules import changelog, content, divergence, entities, files, places, servers, snapshots
+from mem0audit.core.rules import (
+    changelog,
+    content,
+    divergence,
+    entities,
+    files,
+    places,
+    servers,
+    snapshots,
+    validity,
+)
 from mem0audit.core.rules.verdict import RuleFunction
 
 RULES: dict[str, RuleFunction] = {
@@ -12,6 +22,7 @@ RULES: dict[str, RuleFunction] = {
     **changelog.RULES,
     **entities.RULES,
     **content.RULES,
+    **validity.RULES,
     **snapshots.RULES,
     **servers.RULES,
 }
