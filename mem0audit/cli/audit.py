@@ -90,6 +90,14 @@ def _audit(
             help="Not the install, but a snapshot of it, or a backup made with cp, rsync or tar.",
         ),
     ] = None,
+    memory_db: Annotated[
+        str | None,
+        typer.Option(
+            "--memory-db",
+            metavar="FILE",
+            help="Not mem0's stores, but a plain SQLite file of facts (see config/memory.sql).",
+        ),
+    ] = None,
     seal: Annotated[
         bool,
         typer.Option("--seal", help="Seal what was found, if nothing since the last seal is unexplained."),
@@ -116,6 +124,16 @@ def _audit(
     named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env)
     wanted, unwanted = selectors(select, "--select"), selectors(ignore, "--ignore")
     check_output(output)
+    if memory_db is not None:
+        given = [*named.words(), *(["--snapshot"] if snapshot else []), *(["--seal"] if seal else [])]
+        given += ["--select"] * bool(select) + ["--ignore"] * bool(ignore)
+        if given:
+            raise UsageProblem(
+                f"{given[0]} and --memory-db: one of them", "--memory-db audits that file alone"
+            )
+        return _audit_fact_file(
+            memory_db, format_, output, fail_on or FailOn.MEDIUM, quiet=quiet, verbose=verbose
+        )
     if snapshot is None:
         install, host = named.find()
         check_output(output, install)
@@ -159,6 +177,23 @@ def _audit(
         )
     show(report, named.words(), format_, output, limit, quiet=quiet, verbose=verbose)
     return exit_code(report, limit)
+
+
+def _audit_fact_file(
+    path: str, format_: Format, output: str | None, fail_on: FailOn, *, quiet: bool, verbose: bool
+) -> int:
+    from mem0audit.install.host import this_host
+    from mem0audit.operations.factfile import audit_fact_file
+    from mem0audit.report.factfile import fact_file_json, fact_file_text
+
+    report = audit_fact_file(path, this_host())
+    code = exits.of_audit(report.findings, report.not_checked, fail_on.severity, nothing_found=False)
+    if format_ is Format.JSON:
+        write(fact_file_json(report, code), output)
+    else:
+        where = screen(("--memory-db", path), verbose=verbose, quiet=quiet, to_file=output is not None)
+        write(fact_file_text(report, where), output)
+    return code
 
 
 def _only_halves(named: Named) -> None:

@@ -61,6 +61,7 @@ KINDS = (
     "put-back",
     "residue",
     "residue-clear",
+    "fact-file",
     *("ledger-status", "ledger-memory", "ledger-expire", "ledger-used"),
     "review",
     "export",

@@ -1,0 +1,25 @@
+#!/bin/sh
+# memory-backup.sh FILE FOLDER: a dated copy of a fact store, taken beside its writers, published only when it checks.
+set -eu
+file=$1
+to=$2/memory-$(date -u +%Y-%m-%dT%H%M%SZ).db
+umask 077
+part=$to.part
+rm -f "$part"
+trap 'rm -f "$part"' EXIT
+# a file name of SQL's: its quotes doubled
+name=$(printf %s "$part" | sed "s/'/''/g")
+sqlite3 -bail -cmd '.timeout 5000' "file:$file?mode=ro" "VACUUM INTO '$name'"
+checked=$(sqlite3 -bail "$part" 'PRAGMA integrity_check; PRAGMA foreign_key_check')
+[ "$checked" = ok ] || {
+    printf 'memory-backup: %s: the copy does not check: %s\n' "$file" "$checked" >&2
+    exit 1
+}
+sync "$part"
+mv -n "$part" "$to"
+[ ! -e "$part" ] || {
+    printf 'memory-backup: %s is there already\n' "$to" >&2
+    exit 1
+}
+sync "$2"
+printf '%s\n' "$to"
