@@ -75,7 +75,7 @@ from mem0audit.operations.pairs import plan_pair, take_pair
 from mem0audit.operations.redact import apply_redaction, plan_clearing, plan_redaction
 from mem0audit.operations.residue import LogSeen, VectorsSeen, Whose, read_log, read_vectors, residue
 from mem0audit.operations.seal import explain
-from mem0audit.operations.targets import refuse_in_use
+from mem0audit.operations.targets import named, refuse_in_use
 from mem0audit.stores import files, overwrite
 from mem0audit.stores.embedded import EmbeddedStore
 from mem0audit.stores.history import MessageRow, TextRow, read_rows, read_texts
