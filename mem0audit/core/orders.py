@@ -1,8 +1,9 @@
 """Whether a text reads as a standing order to an agent: by its wording alone, in English.
 
-Nothing here can tell whether a fact is true, or who planted it. The first look at a text is one for single words,
-since it is made of every memory of a store; only what has one of them is looked at closely, sentence by sentence,
-as somebody reads it: without invisible characters, look-alike letters as what they pass for.
+Nothing here can tell whether a fact is true, or who planted it, and an order that is put as a mere fact is not seen.
+What is no order must not be called one: of ordinary memories at most one in 500. The first look at a text is one for
+single words, since every memory of a store gets it; only what has one of them is looked at closely, sentence by
+sentence, as somebody reads it: without invisible characters, look-alike letters as what they pass for.
 """
 
 from __future__ import annotations
@@ -39,10 +40,12 @@ _TELLING: Final = frozenset(
         """
     always never ever must shall should you you're your henceforth whenever regardless matter circumstances
     automatically permanently unconditionally forward default without answering responding replying im_start
-    jailbreak tool_call mode inst don't no not any all every each time when if once before after upon whatever
+    jailbreak mode inst don't no not any all every each time when if once before after upon whatever
     assistant assistants agent agents ai ais bot bots chatbot chatbots llm llms copilot claude chatgpt gpt
     webhook external wallet iban account blanket standing advance unlimited unrestricted anything everything
     security safety verification confirmation approval review root admin sudo
+    anybody anyone whoever precedence priority authority outrank outranks tell say claim hide keep secrets shared
+    given open unlock consents filter filters unfiltered
     b c d e f g h j k l m n o p q r s t u v w x y z 2fa mfa tls ssl
     """,
     )
@@ -58,11 +61,22 @@ _TELLING: Final = frozenset(
 )
 """Words of which an order has at least one. Single letters are those of words spelled out."""
 _NO_WORD: Final = {c: " " for c in range(128) if not (chr(c).isalnum() or chr(c) in "'_")}
+_LEET_LETTERS: Final = str.maketrans("013457@$", "oieastas")
 
 
 def may_be_order(text: str) -> bool:
-    """Whether the text is worth asking if it is an order: it has a word that orders have, or is no plain ASCII."""
-    return not text.isascii() or not _TELLING.isdisjoint(text.lower().translate(_NO_WORD).split())
+    """Whether the text is worth asking if it is an order: it has a word that orders have, be it with digits for some
+    of its letters, or is no plain ASCII."""
+    if not text.isascii():
+        return True
+    words = text.lower().translate(_NO_WORD).split()
+    if not _TELLING.isdisjoint(words):
+        return True
+    if "0" in text or "1" in text or "3" in text or "4" in text:
+        for word in words:
+            if not word.isalpha() and not word.isdigit() and word.translate(_LEET_LETTERS) in _TELLING:
+                return True
+    return False
 
 
 # --- Texts as they are read -----------------------------------------------------------------------------
@@ -76,7 +90,6 @@ _SPACED: Final = re.compile(r"(?<!\w)(?:[^\W\d_][ .\-_*|]){3,}[^\W\d_](?!\w)")
 _LEET: Final = re.compile(
     r"(?<!\w)(?=[013457@$]{0,23}[a-z])(?=[a-z]{0,23}[013457@$])[a-z013457@$]{3,24}(?!\w)"
 )
-_LEET_LETTERS: Final = str.maketrans("013457@$", "oieastas")
 _GAPS: Final = re.compile(r"\s+")
 _UNSEEN: Final = frozenset(("Cf", "Mn", "Me", "Cc", "Co", "Cn"))
 
@@ -94,7 +107,7 @@ def plain_words(text: str) -> str:
     return _LEET.sub(lambda m: m[0].translate(_LEET_LETTERS), text)
 
 
-_SENTENCE: Final = re.compile(r"[.!?;:]+(?=\s|$)|\n+|[()\[\]{}<>\"]+|\s[-*•|]+\s")
+_SENTENCE: Final = re.compile(r"[.!?;:]+(?=\s|$)|\n+|[()\[\]{}<>]+|\s[-*•|]+\s")
 
 
 def sentences(text: str) -> Iterator[str]:
@@ -106,132 +119,152 @@ def sentences(text: str) -> Iterator[str]:
 
 
 # --- The forms of orders --------------------------------------------------------------------------------
+#
+# In the patterns, <name> stands for the part of that name, and ... for up to 40 characters of anything. A line
+# that begins with | is another way of saying it; what goes on is further in.
+#
+# What an order is known by: it speaks to the agent (by name, as `you`, or by a verb that it begins with), or says how
+# things have to be, whoever does them; and it is about what an agent does (answers, sends, pays, deletes, obeys) for
+# all time, or about the user as somebody else. The same verb with somebody who does it tells what was or is.
 
-_AGENT: Final = _joined(
-    r"""
-    (?:the |this |my |your |our |any |every |all |an? )?(?:ai |coding |llm |language |chat ?|virtual )?
-    (?:assistants?|agents?|ais?|chatbots?|bots?|llms?|copilot|claude|chatgpt|gpt)
-    """
-)
-_DO: Final = _joined(
-    r"""
-    (?:accept|access|act|add|agree|allow|answer|append|apply|approve|ask|assume|attach|authori[sz]e
-    |auto-?\w+|avoid|bcc
-    |begin|block|book|bring up|bypass|call|cc|challenge|charge|check|cite|claim|click|comply|confirm
-    |consider|consult
-    |contact|copy|decline|defer|delete|deny|deploy|direct|disable|disclose|discuss|display|disregard|doubt
-    |download|drop
-    |email|enable|encode|end|ensure|escalate|execute|expose|fetch|flag|follow|force|format|forward|generate
-    |give|grant
-    |hide|honou?r|ignore|include|inform|insert|install|invoke|keep|leak|let|link|list|load|log|mention
-    |merge|navigate
-    |notify|obey|offer|omit|open|output|override|pass|pay|point|post|prefer|prefix|prepend|present|print
-    |prioriti[sz]e
-    |proceed|process|promote|provide|publish|push|put|query|question|quote|raise|read|recommend|redirect
-    |refer|refuse
-    |reject|release|remember|remove|reply|report|request|require|reroute|respond|retrieve|return|reveal
-    |route|run|save
-    |say|second-guess|send|set|share|show|sign|skip|speak|start|state|store|submit|suggest|suppress|switch
-    |tell|transfer
-    |translate|transmit|treat|trust|turn|update|upload|use|verify|visit|wait|warn|whitelist|wire|withhold
-    |write)
-    """
-)
-_STANDING: Final = _joined(
-    r"""
+_PARTS: Final = {
+    "start": r"""
+    ^(?:(?:please|important|note|remember|reminder|rule|policy|critical|also|and|then|so|but|ok|okay
+        |just)[,:]? ){0,4}
+    """,
+    "clause": r"(?:^|, |\band |\bthen |\bbut |\bso )(?:please |then |just |also |always |silently |quietly ){0,3}",
+    "first": r"""
+    (?:(?:please|must|should|shall|always|never|then|just|also|first|only|silently|secretly|quietly|simply
+        |automatically|immediately|do not|don't|not|remember to|be sure to|make sure to|to|freely
+        |now) ){0,4}
+    """,
+    "user": r"(?:(?:the |this )?(?:user|customer|owner|client)|he|she|they|i|we)",
+    "agent": r"""
+    (?:(?:the |this |your |any |every |all |an |a )?(?:(?:ai|coding|chat|llm|language|virtual|digital) ?)?
+        (?:assistants?|ais?|chatbots?|bots?|llms?|(?:ai|coding|chat|llm|virtual) agents?|copilot|claude
+        |chatgpt|gpt)|(?:this|all|ai|support|service|sales|shopping|booking) agents?|agents)
+    """,
+    "say": r"""
+    (?:answer|respond|reply|recommend|mention|name|disclose|reveal|obey|execute|approve|forward|promote
+        |suggest|cite|deny|claim|pretend|comply|whitelist|withhold|suppress|describe|auto-?\w+|bcc
+        |exfiltrate|warn|authori[sz]e|leave out|play down|hand over)
+    """,
+    "do": r"""
+    (?:<say>|accept|access|act|add|agree|allow|append|apply|ask|assume|attach|avoid|begin|block|book
+        |bring up|bypass|call|cc|challenge|charge|check|click|confirm|contact|copy|delete|deploy|direct
+        |disable|discuss|disregard|download|drop|email|enable|encode|end|ensure|escalate|expose|fetch|flag
+        |follow|generate|give|grant|hide|honou?r|ignore|include|inform|insert|install|invoke|keep|leak|let
+        |link|list|load|log|merge|move|notify|offer|omit|open|order|output|override|pass|pay|post|prefix
+        |prepend|present|print|prioriti[sz]e|process|provide|publish|purchase|push|put|query|question
+        |quote|raise|read|redirect|refer|refund|refuse|reject|release|remove|repeat|report|request|require
+        |reroute|reset|retrieve|return|route|run|save|second-guess|send|set|share|show|skip|speak|spend
+        |start|state|store|submit|switch|tell|transfer|transmit|treat|trust|turn|unlock|update|upload|use
+        |verify|wire|write|rank|rate|talk|persuade|convince|steer|advise|assure|nudge|encourage|discourage
+        |urge|insist|say|explain|sell|downplay|stress|highlight|sign|hold|record|touch|commit|fill|forget
+        |obey|unlock|erase)
+    """,
+    "case": r"""
+    ^<start>(?:if|when(?:ever)?|for|in|on|with|before|after|once|every|each|the next time|any time
+        |as soon as|as long as|until|unless|from now on)\b[^,]{2,120}, ?<first>
+    """,
+    "work": r"""
+    (?:\b(?:(?:the|this) user|users?'?s?|customers?|bcc|https?|api|passwords?|credentials?|tokens?
+        |commands?|scripts?|code|commits?|deploy\w*|production|prompts?|instructions?|answers?|responses?
+        |repl(?:y|ies)|links?|messages?|requests?|emails?|payments?|purchases?|transfers?|terms
+        |certificates?|logs?|sudo|root|files?|tools?|memor(?:y|ies)|entry|conversations?|chats?|sessions?
+        |confirm\w*|approvals?|verif\w*|tls|account|invoices?|summar\w*|orders?)\b|<place>)
+    """,
+    "asked": r"\b(?:the user|user|this user|requests? from|confirm\w*|approvals?|verif\w*|answers?|repl(?:y|ies))\b",
+    "wants": r"""
+    (?:wants?|expects?|requires?|insists?(?: on)?|asks?|asked|demands?|instructed|instructs?|told
+        |requests?|requested|needs?|prefers?|would like|likes?|authori[sz]e[ds]?|permits?|permitted
+        |allows?|allowed|trusts?|is (?:ok|okay|fine|happy|comfortable) (?:with|for))
+    """,
+    "lasting": r"""
     \b(?:always|never|every(?: ?time)?|each time|any(?:time)?|all|whenever|from now on|from here on
-    |going forward
-    |henceforth|in (?:the )?future|by default|automatic(?:ally)?|permanent(?:ly)?|must|shall|no need
-    |without asking
-    |without being asked|at all times|regardless|no matter|unconditionally|routinely|as standard
-    |standard practice
-    |is (?:ok|okay|fine|happy|comfortable) with|(?:do(?:es)? not|don't|doesn't) (?:need|require|want))\b
-    """
-)
-_WEAKEN: Final = _joined(
-    r"""
-    \b(?:skip\w*|disabl\w*|bypass\w*|ignor\w*|(?:turn|switch)(?:ed|ing|s)? off|turned-off|off|circumvent\w*
-    |suppress\w*
-    |without|no need|no|not? (?:needed|required|necessary)|unnecessary|overrid\w*|overrul\w*|exempt\w*
-    |waiv\w*|omit\w*
-    |(?:do(?:es)? not|don't|doesn't) (?:need|require|want|bother)|auto-?(?:approv|accept|merg|confirm)\w*
-    |pre-?approv\w*|relax\w*|drop(?:ped|s)?|--no-verify|force-?push\w*|unverified|unsigned|untested
-    |unreviewed
-    |never (?:ask|need|require|request|wait|prompt|seek)\w*)\b
-    """
-)
-_GUARD: Final = _joined(
-    r"""
-    (?:\b(?:(?:safety|security|compliance|background|identity|type|permission|access|status|sanity|fraud
-    |ci)?[ -]?checks?
-    |verification|verif(?:y|ied|ying)|confirm(?:ation|ations|ing|ed)?|approvals?|(?:code )?reviews?
-    |reviewer|unit tests?
-    |tests?|testing|authentication|authori[sz]ation|2fa|mfa|security|validation|warnings?|safety
-    |safeguards?|sandbox\w*
-    |permissions?|consent|polic(?:y|ies)|guardrails?|restrictions?|guidelines?|content filters?|filters?
-    |logging|audit
-    |auditing|backups?|hooks?|linter|linting|signatures?|certificates?|tls|ssl|firewall|moderation|scans?
-    |scanning
-    |protections?|limits?|dry[ -]runs?|rate limits?|sign-?off|oversight|asking|second opinion|disclaimers?
-    |caveats?)\b
-    |--no-verify)
-    """
-)
-_PRIVATE: Final = _joined(
-    r"""
-    \b(?:credentials?|passwords?|api[ -]?keys?|(?:access |auth )?tokens?|secrets?|conversations?
-    |transcripts?
-    |chat (?:history|logs?)|memor(?:y|ies)|environment variables?|\.env|env vars?|ssh keys?|private keys?
-    |personal data
-    |customer (?:data|records?)|contacts?|card (?:numbers?|details?)|payment details|system prompt
-    |session cookies?
-    |cookies|source code|database|summar(?:y|ies)|copy|copies)\b
-    """
-)
-_TO_SOMEWHERE: Final = _joined(
-    r"""
+        |going forward|henceforth|in (?:the )?future|by default|automatic(?:ally)?|permanent(?:ly)?|must
+        |shall|no need|without (?:being )?asking|without being asked|at all times|regardless|no matter
+        |unconditionally|routinely|as standard|standard practice|the moment|as soon as|needs? no
+        |straight away|at once|has waived|is (?:ok|okay|fine|happy|comfortable) with
+        |(?:do(?:es)? not|don't|doesn't) (?:require|want))\b
+    """,
+    "standing": r"(?:<again>|\b(?:always|never|automatically|permanently|standing)\b)",
+    "again": r"""
+    \b(?:whenever|every ?time|each time|any ?time|from now on|at all times|no matter|regardless|by default
+        |going forward|in (?:all|every|each|any) (?:future )?(?:responses?|answers?|repl(?:y|ies)
+        |messages?|sessions?|conversations?|emails?|outputs?|commits?|chats?|comparisons?)
+        |to (?:all|every|each) (?:\w+ )?(?:responses?|answers?|repl(?:y|ies)|messages?|emails?|outputs?)
+        |without (?:asking|confirm\w*|verif\w*|review\w*|warning|validat\w*|approval)
+        |before (?:answering|responding|replying|every|each)|after (?:each|every|any)
+        |(?:when|if) (?:asked|the user|anyone|greeted|answering|responding))\b
+    """,
+    "private": r"""
+    \b(?:credentials?|passwords?|api[ -]?keys?|(?:access |auth |session )?tokens?|secrets?|conversations?
+        |transcripts?|chat (?:history|logs?)|memor(?:y|ies)|environment variables?|\.?env(?: vars?| file)?
+        |ssh keys?|private keys?|personal data|customer (?:data|records?)|contacts?(?: list)?
+        |card (?:numbers?|details?)|payment details|system prompt|cookies|source code|database|location
+        |messages|login codes?)\b
+    """,
+    "secret": r"""
+    \b(?:credentials?|passwords?|api[ -]?keys?|(?:access |auth |session )tokens?|\.?env file|private keys?
+        |ssh keys?|(?:deploy|signing|encryption|master) keys?|pins?(?: codes?)?|door codes?
+        |(?:login|verification|security|one-time) codes?|card (?:numbers?|details)
+        |recovery (?:codes?|link)|secrets)\b
+    """,
+    "place": r"""
     (?:https?://\S+|\b[\w.+-]+@[\w-]+\.[\w.-]+|\b(?:[\w-]+\.)+(?:com|net|org|io|dev|xyz|ru|cn|example|test
-    |info|co|ai
-    |site|app|biz|me|tk|top)\b|\b\d{1,3}(?:\.\d{1,3}){3}\b|\bwebhook\b|\bexternal\b|\bthird part|\bwallet\b
-    |\biban\b
-    |\baccount (?:number |ending )?\w*\d)
-    """
-)
-_POLITE: Final = _joined(
-    r"""
-    (?:(?:please|important|note|remember|reminder|rule|policy|critical|also|and|then|so|but|ok|okay)[,:]?[ ])*
-    """
-)
-_FIRST: Final = _joined(
-    r"""
-    (?:(?:please|you|you must|you should|must|should|always|never|then|just|also|first|only|silently
-    |secretly|quietly
-    |simply|automatically|immediately|do not|don't|remember to|be sure to|make sure to) )*
-    """
-)
-_PEOPLE: Final = _joined(
-    r"""
-    (?:the user|users?|customers?|anyone|anybody|them|the owner|admins?|administrators?|security|humans?
-    |operators?
-    |this (?:instruction|memory|rule|message|note)|these instructions)
-    """
-)
-_SAYINGS: Final = _joined(
-    r"""
-    (?:instructions?|commands?|requests?|orders?|directions?|links?|urls?|scripts?|claims?|says|said
-    |says so|messages?
-    |emails?|content|tool output|results?)
-    """
-)
-_DEALINGS: Final = _joined(
-    r"""
+        |info|co|ai|site|app|biz|me|tk|top)\b|\b\d{1,3}(?:\.\d{1,3}){3}\b|\bwebhook\b|\bthird part
+        |\bwallet\b|\biban\b|\baccount (?:number |ending )?\w*\d|\bnumber ending)
+    """,
+    "told": r"""
+    (?:instructions?|rules?|guidelines?|prompts?|directions?|directives?|polic(?:y|ies)|restrictions?
+        |constraints?|guardrails?|safeguards?|filters?)
+    """,
+    "guard": r"""
+    (?:\b(?:(?:safety|security|compliance|background|identity|type|permission|access|status|sanity|fraud
+        |ci|usual)?[ -]?checks?|verification|verif(?:y|ied|ying)|confirm(?:ation|ations|ing|ed)?
+        |approvals?|(?:code )?reviews?|reviewer|(?:unit )?tests?|testing|authentication|authori[sz]ation
+        |2fa|mfa|(?:two|multi)-?factor|security|validation|warnings?|safety|safeguards?|sandbox\w*|alerts?
+        |permissions?|consent|polic(?:y|ies)|guardrails?|restrictions?|guidelines?|(?:content )?filters?
+        |logging|audit|auditing|backups?|hooks?|linter|linting|signatures?|certificates?|tls|ssl|firewall
+        |moderation|scans?|scanning|protections?|limits?|dry[ -]runs?|sign-?off|oversight|asking
+        |second opinion|disclaimers?|caveats?)\b|--no-verify)
+    """,
+    "weaken": r"""
+    (?:--no-verify|\b(?:skip\w*|disabl\w*|bypass\w*|ignor\w*|(?:turn|switch)(?:ed|ing|s)? off|turned-off
+        |off|circumvent\w*|suppress\w*|without|no need|no|not? (?:needed|required|necessary)|unnecessary
+        |overrid\w*|overrul\w*|exempt\w*|waiv\w*|omit\w*|opted out of
+        |(?:do(?:es)? not|don't|doesn't) (?:need|require|want|bother)|auto-?
+        (?:approv|accept|merg|confirm)\w*|pre-?approv\w*|relax\w*|drop(?:ped|s)?|force-?push\w*|unverified
+        |unsigned|untested|unreviewed|accepted automatically|automatically accepted
+        |never (?:ask|need|require|request|wait|prompt|seek|want)\w*)\b)
+    """,
+    "dealings": r"""
     (?:payments?|transfers?|purchases?|requests?|commands?|actions?|changes?|deploy\w*|deletions?
-    |transactions?
-    |instructions?|refunds?|orders?|operations?|downloads?|install\w*|charges?|withdrawals?|tool calls?
-    |pull requests?
-    |merges?|invoices?|permissions?|approvals?|consent)
-    """
-)
+        |transactions?|instructions?|refunds?|orders?|operations?|downloads?|install\w*|charges?
+        |withdrawals?|tool calls?|pull requests?|merges?|invoices?|permissions?|approvals?|consent)
+    """,
+    "source": r"""
+    (?:readmes?|files?|documents?|documentation|calendar entr(?:y|ies)|e?-?mails?|messages?
+        |(?:web ?)?pages?|web ?sites?|urls?|links?|tool outputs?|comments?|invitations?|tickets?
+        |attachments?|accounts?|texts?|scripts?|tools?)
+    """,
+    "anybody": r"(?:any ?one|any ?body|whoever|everyone|(?:any|every) (?:customer|visitor|caller|person|user))",
+    "unwelcome": r"""
+    \b(?:other (?:\w+ )?(?:sites?|options?|banks?|shops?|products?|brands?|providers?|vendors?)
+        |competitors?|competing \w+|alternatives?|rivals?|warnings?|risks?|side[ -]effects?|disclaimers?
+        |caveats?|downsides?|drawbacks?|negative reviews?|criticism)\b
+    """,
+    "text": r"""
+    (?:answers?|responses?|repl(?:y|ies)|comparisons?|summar(?:y|ies)|reports?|lists?|recommendations?
+        |messages?|conversations?|chats?|e?-?mails?|outputs?|tickets?|posts?|drafts?)
+    """,
+    "whose": r"(?:(?:the )?\w+'s|my|his|her|our|their)",
+    "you": r"(?:<agent>|the agents?|you)",
+    "other": r"(?:the|this) (?:user|customer)\b(?! (?:group|manual|stor(?:y|ies)))",
+    "must": r"(?:must|shall|should|has to|have to|needs? to|ought to|is to|are to)",
+    "reply": r"(?:answers?|responses?|repl(?:y|ies))",
+}
 
 
 @dataclass(frozen=True)
@@ -246,245 +279,477 @@ class _Form:
     @cached_property
     def form(self) -> re.Pattern[str]:
         """The pattern, put together when first asked for: most stores need none of them."""
-        return re.compile(self.pattern)
+        pattern = _joined(self.pattern)
+        while part := re.search(r"<(\w+)>", pattern):
+            pattern = pattern.replace(part[0], _joined(_PARTS[part[1]]))
+        return re.compile(pattern.replace("...", ".{0,40}"))
 
 
 def _form(name: str, words: str, pattern: str) -> _Form:
     """`words`: groups by semicolons, words by commas."""
     groups = tuple(tuple(group.split(",")) for group in _joined(words).split(";"))
-    return _Form(name, groups, _joined(pattern))
+    return _Form(name, groups, pattern)
 
 
 _AGENTS: Final = "assistant,agent,ai,bot,llm,copilot,claude,gpt"
+_TOLD: Final = "instruct,rule,guideline,prompt,direct,polic,restrict,constraint,guardrail,safe,filter,limit"
 _FORMS: Final = (
     _form(
         "sets aside what the agent was told",
-        """
-        instruct,rule,guideline,prompt,direct,polic,restrict,constraint,guardrail,safe;ignor,disregard,forget,
-        overrid,bypass,drop,discard,supersed,replac,cancel,void
+        f"""
+        {_TOLD},refus,unfiltered,before,above,earlier,prior,told,the user,this user;
+        ignor,disregard,forget,overrid,bypass,no ,n't,not ,never,off,lifted,suspend,replac,withdrawn,revoke,
+        cancel,exception,disabl,void,remov,waiv,exempt,outrank,precedence,goes before,comes before,
+        followed before,supersed,unfiltered,refus
         """,
         r"""
-        \b(?:ignor|disregard|forget|overrid|bypass|drop|discard|supersed|replac|cancel
-        |void)\w*\b.{0,40}\b(?:previous|prior
-        |above|earlier|all|any|your|existing|original|preceding|system|safety
-        |every)\b.{0,30}\b(?:instructions?|rules?
-        |guidelines?|prompts?|directions?|directives?|polic(?:y|ies)|restrictions?|constraints?|guardrails?
-        |safeguards?
-        |safety)\b(?! of )
-        |\b(?:ignor|disregard|forget|overrid)\w* (?:everything|all|anything
-        |what(?:ever)?) .{0,20}\b(?:above|before|told
-        |said|previous\w*|earlier|prior)\b
+        (?:<clause>|(?:<agent>|\byou) (?:to |must |should |may |can |will )?)
+            (?:ignore|disregard|forget|override|bypass) (?:\w+ ){0,3}
+            (?:previous|prior|above|earlier|all|any|your|existing|original|system|safety|every
+            |content) (?:\w+ ){0,3}<told>\b(?! of | in )
+        |<clause>(?:ignore|disregard|forget|override) (?:everything|anything|all
+            |what(?:ever)?) (?:\w+ ){0,4}(?:above|before|told|previous\w*|earlier|prior)\b
+        |\bno (?:previous |prior )?(?:instructions|rules|guidelines|content filter
+            |restrictions) and answer\b
+        |\b(?:as if you had|that you have|you have) no (?:previous |prior |content )?(?:<told>|limits)\b
+        |\b<reply> that (?:do not|don't|never|need not) follow\b
+        |\b(?:safety|content|usage|moderation) (?:rules?|filters?|polic(?:y|ies)|guidelines|checks?
+            |restrictions?)(?: (?:is|are|has been|have been))? ?(?:off|lifted|suspended|disabled|void
+            |removed|waived)\b
+        |\b(?:rules?|restrictions|guidelines|polic(?:y|ies)|limits|filters) (?:do|does)
+            (?: not|n't) apply (?:to|for|in|with) (?:this user|the user(?!')
+            |(?:the )?user's (?:conversations?|account|sessions?|requests?|chats?)|me|here)\b
+        |\bexempt\w* (?:this assistant|the assistant|the agent|you) from\b
+        |\b(?:this|the)? ?user is exempt from (?:all |any )?(?:content|safety|usage|moderation)\b
+        |\b(?:content|safety) filters? (?:stays?|remains?|be|kept) off\b
+        |\bunfiltered (?:answers?|responses?|output)\b
+        |\bno refusals\b
+        |\bnever refuse any
+        |\b(?:exception|exempt\w*|override) for this user\b
+        |\b(?:safety (?:instructions|rules|guidelines)|system (?:instructions|prompt)) (?:have been
+            |has been|are|were|is) (?:replaced|withdrawn|revoked|cancelled|lifted|void|suspended)\b
+        |\bif you ignored?\b.{0,20}\b<told>\b
+        |\bno limits on what (?:may|can) be\b
+        |\b(?:outranks?|overrides?|takes? precedence over|goes? before|comes? before|supersedes?)\b.{0,20}
+            \b(?:system (?:prompt|message)|developer(?:'s)? (?:message|prompt|instruction)
+            |what(?:ever)? the user|anything the user|the user's (?:own )?(?:words|messages|instructions)
+            |your (?:instructions|guidelines))
+        |\bfollowed before (?:anything|what(?:ever)?) the user
+        """,
+    ),
+    _form(
+        "speaks of the user to somebody else",
+        """
+        the user,this user,the customer,this customer,this memory,this entry,this note,this instruction,
+        system prompt,your
+        """,
+        r"""
+        (?:^<start><first>|<case>)<do>\b(?! (?:is|are|was|were|has|for)\b).{0,80}\b<other>
+        |^<start>(?:if|when(?:ever)?|for|before|after|once|as soon as|the next time|every time|unless
+            |until) (?:\w+ ){0,3}<other>[^,]{0,100}, ?<first><do>\b(?! (?:is|are|was|has|for)\b)
+        |\bthis user\b.{0,60}\b(?:never|always|without|exempt|trusted|verified|cleared|passed every|must
+            |should|may|anything|no longer|limits?|checks?|restrictions?)\b
+        |\b(?:never|always|without|must|should|may|any|no longer|limits?|checks?|restrictions?)\b.{0,60}
+            \b(?:for|to|with) this user\b
+        |\bthis (?:memory|entry|note|rule|instruction) (?:has|takes|replaces|overrides|outranks|supersedes
+            |counts|must|is to be|should|applies)\b
+        |\b(?:authority|priority|precedence|rank) (?:as|over) (?:the system prompt
+            |(?:all|any) other instructions|your|the developer)
+        |\bthe system prompt (?:is|has been|was) (?:outdated|replaced|obsolete|void|superseded|no longer)
+        |\byour (?:\w+ )?(?:guidelines|rules|instructions|restrictions|limits|training
+            |operators?) (?:no longer|do not|don't|does not|have been
+            |are (?:void|off|suspended|outdated|lifted))\b
+        |\b(?:medical|legal|age|safety|content|usage) (?:limits|rules|restrictions) do(?: not
+            |n't) apply to (?:him|her|them|me)\b
+        |\bthe (?:user|customer) .{0,40}\bcan be told (?:anything|everything)
         """,
     ),
     _form(
         "speaks to the agent",
         """
-        you,pretend,act as,as an ai,reveal ,repeat ,answering,responding,replying
+        you,pretend,act as,as an ai,reveal ,repeat ,answering,responding,replying,print,show,later,future
         """,
         r"""
-        \b(?:you(?: are|'re) now|you (?:must|shall|have to|need to|should (?:always|never|now)
-        |will (?:always|never|now))
-        |you are (?:to|required|allowed|authori[sz]ed|permitted|free|no longer|an? (?:ai|assistant|agent))
-        |you can(?:not|'t)? (?:always|never|safely|freely|now|skip|ignore|trust)|pretend (?:to be|that|you)
-        |act as (?:if|an?|the) \w+ (?:model|ai|assistant|agent|bot|without|with no|that|who|which)
-        |as an ai\b
-        |your (?:new |real |true |only |primary |main |sole |next |current )?(?:task|role|instructions?
-        |goal|purpose|mission
-        |objective|job|system prompt|directive|guidelines|rules?|responses?|answers?|reply|replies|output)s?
-        [ ](?:is|are|must|should|will|shall|has|have|now|needs?)|reveal (?:your|the system)|repeat (?:your
-        |the system)
-        |(?:before|when|after|while) you (?:answer|respond|reply)|(?:before|when|while) (?:answering
-        |responding|replying)
-        |(?:in|with|to) your (?:answers?|responses?|repl(?:y|ies)|outputs?))
+        ^<start>you are now (?:in|an?|the|my|called|free|no longer|allowed)\b
+        |<clause>(?:pretend (?:to be an?|that you|you)\b|act as (?:an?|the) \w+ (?:model|ai|assistant
+            |agent|bot))
+        |^(?:<start>|[^,]{3,50}, )you (?:must|shall|have to|need to|should
+            |are (?:to|required to)) (?:not |never |always )?<say>\b(?! me\b)
+        |^(?:<start>|[^,]{3,50}, )you (?:must|shall|have to|need to|should
+            |are (?:to|required to)) (?:not |never |always )?<do>\b(?! me\b)...(?:<private>|<place>)
+        |^(?:<start>|[^,]{3,50}, )you (?:may|can|are (?:allowed|free|authori[sz]ed|permitted|cleared) to)
+            (?: now| always| safely| freely)? <do>\b...(?:\bwithout (?:asking|further|confirm\w*|checking
+            |approval)|\bany(?:body|one)\b|\bwhoever|<private>|\bthe [\w-]+ (?:check|verification
+            |confirmation|review)\b)
+        |\byou (?:do not|don't|no longer|never) (?:need|have|require) (?:to (?:ask|confirm|verify|log|warn
+            |check back)|(?:my|any|his|her|their|the user's) (?:approval|permission|confirmation
+            |consent)\b)
+        |\byour (?:new|real|true|only|primary|main|sole) (?:task|role|goal|purpose|mission|objective
+            |instructions?) (?:is|are)\b
+        |\byour (?:answers?|responses?|repl(?:y|ies)|outputs?) (?:must|should|shall|have to|has to|will
+            |need to)\b
+        |\byou have (?:the user's|user's|my|full) (?:permission|consent|authority|approval)\b
+        |^you were told (?:to|not to)\b
+        |\byour safety (?:training|rules|guidelines|filters?)\b
+        |<clause>(?:reveal|repeat|print|show|output|display|leak|disclose) (?:\w+ ){0,4}
+            (?:system|hidden|full|initial) (?:prompt|instructions?|configuration)\b
+        |^<start>(?:before|when|after|while|whenever) (?:you )?(?:answer|respond|reply|answering
+            |responding|replying)\b[^,]{0,60}, ?<first><do>\b
+        |\b(?:every|each|any|all) (?:\w+ ){1,3}you (?:make|write|produce|draft|generate|send|give|create
+            |plan|name|mention|recommend|list|suggest|cite|answer|receive|process|handle)\b(?:.{0,20}
+            \b(?:must|should|shall|has to|have to|needs? to|is to|are to)\b|$|[^,]{0,20}$)
+        |\b(?:hereby|i|user|owner|admin\w*) (?:hereby |explicitly |also )?
+            (?:authori[sz]e|permit|allow|instruct|order|command|empower)s? you to\b
+        |(?:^|^from (?:now|here) on,? )you (?:no longer |now )?(?:work for|report to|belong to|serve
+            |act for)\b(?<!^you work for)
+        |\byou (?:answer to|obey|take orders from)\b(?! the (?:door|phone))
+        |\b(?:remember|reminder|note|scope|valid|applies|apply)\b...
+            \b(?:later|future) (?:sessions?|chats?|conversations?)\b
         """,
     ),
     _form(
         "is written as a prompt",
         """
-        prompt,mode,jailbr,anything now,overrid,bypass,directive,instruct,message,update,notice,command,begin ,
-        end ,im_start,[inst,tool_call
+        system,admin,note ,reminder,instruct,message,dear ,hey ,assistant,agent,ai,developer,override,
+        directive,im_start,mode
         """,
         r"""
-        \b(?:your|the|this) system prompt\b|\bdeveloper mode\b|\bjailbr(?:ea|o)k\w* (?:mode|yourself|the)
-        |\bdo anything now\b
-        |^(?:system|assistant|instructions?|new instructions?|admin|important|attention
-        |note to (?:self|ai|assistant|agent|model|llm))\b.{0,20}\b(?:override|instruction|directive|message
-        |update|prompt
-        |notice|command)s?\b|\b(?:new|updated|hidden|secret) (?:system |admin )?(?:instructions?
-        |directives?)$
-        |\b(?:begin|end) (?:of )?(?:system|instructions?|prompt)\b
-        |\b(?:admin(?:istrator)?|system|security|developer|debug|maintenance) (?:override
-        |mode (?:is )?(?:on|enabled|active))\b
-        |\bim_start\b|\[inst|\btool_call\b
+        ^(?:note|reminder|instructions?|memo|orders?)s? (?:to|for) (?:the |all |any |this |every )?
+            (?:ai|assistants?|agents?|models?|llms?|chatbots?|bots?|copilot|claude|chatgpt)
+            (?:$|,| reading| that| who)
+        |^(?:dear |hey |hello )?(?:assistants?|ai|agents?|claude|chatgpt|copilot), ?
+            (?:please|when(?:ever)?|if|always|never|do not|don't|from now on|remember to|<do>)\b
+        |^(?:system|admin(?:istrator)?|security|safety|developer) override\b
+        |\bin (?:developer|maintenance|debug|god|unrestricted|admin) mode and (?:have|has|print|answer)
+        |^(?:new|updated|hidden|secret) (?:system |admin )?directives?\b
+        |\b(?:begin|end) (?:of )?(?:the )?system (?:prompt|instructions?|message)\b
+        |^system: (?:you|ignore|memory|always|never)\b
         """,
     ),
     _form(
         "says what the agent has to do",
         f"""
-        {_AGENTS};must,shall,should,ha,need,ought,is ,are ,can ,may ,will ,always,never
+        {_AGENTS};
+        must,shall,should,ha,need,ought,is ,are ,acts,pays,buys,sends,deletes,signs,approves,accepts,shares,
+        forwards,skips,ignores,recommends,can ,may ,will ,always,never,not,n't,fine
         """,
-        rf"""
-        \b{_AGENT} (?:must|shall|should|has to|have to|needs? to|ought to|is to|are to|(?:is
-        |are) (?:required|allowed
-        |authori[sz]ed|permitted|free|expected|instructed|supposed|obliged|cleared|trusted) to
-        |can (?:always|safely|freely
-        |just)|may (?:always|freely|now)|will (?:always|never)|always|never|(?:do(?:es)? not|doesn't
-        |don't) (?:need|have))
-        (?:[ ](?:not|never|always|to|also|only|just|simply|first|automatically|immediately|freely|then|have
-        |silently
-        |secretly))* {_DO}\b
+        r"""
+        (?:^<start>|<clause>|\b(?:that|for) |^(?:for|in|on|with|at) [^,]{2,40}?,? )
+            (?:<agent>|the agents?(?= .{0,120}<work>))(?: (?:must|shall|should|has to|have to|needs? to
+            |ought to|is to|are to|may|can (?:always|safely|freely|just)|will (?:always|never)
+            |(?:is|are) (?:required|allowed|authori[sz]ed|permitted|free|expected|instructed|obliged
+            |cleared|trusted) to|always|never|(?:do(?:es)? not|doesn't|don't)(?: need to| have to)?
+            |has permission to))(?: (?:not|never|always|also|only|just|simply|first|automatically
+            |immediately|freely|then))* <do>\b
+        |^(?:<agent>|the agent) (?:acts|pays|buys|sends|deletes|signs|approves|accepts|shares|forwards
+            |skips|ignores|recommends)\b.{0,40}\b(?:without|on its own|always|every|any|all)\b
+        |\bis (?:fine|ok|okay|allowed|acceptable) for <agent> to <do>\b
         """,
     ),
     _form(
         "says what somebody wants the agent to do always",
         f"""
-        {_AGENTS}, you , me;want,expect,requir,insist,ask,demand,instruct,told,tell,request,need,prefer,
-        would like,remind,order,authori,permit,allow,trust
+        {_AGENTS}, you ;
+        want,expect,requir,insist,ask,demand,instruct,told,request,need,prefer,would like,likes,authori,
+        permit,allow,trust,is ,when,let,giv,gave,grant,wish
         """,
-        rf"""
-        \b(?:wants?|expects?|requires?|insists?|asks?|asked|demands?|instructed|told|tells|requests?
-        |requested|needs?
-        |prefers?|would like|reminds?|ordered|authori[sz]e[ds]?|permits?|permitted|allows?|allowed
-        |trusts?)\b.{{0,12}}
-        \b(?:{_AGENT}|you|me)\b(?: that)?.{{0,10}} (?:to|always|never|will|should)\b.{{0,60}}{_STANDING}
-        |\b(?:wants?|expects?|requires?|insists?|asked|instructed|told|authori[sz]e[ds]?|permit(?:s|ted)
-        |allow(?:s|ed))
-        [ ](?:that )?(?:{_AGENT}|you) (?:to )?(?:always|never|automatically)\b
+        r"""
+        \b<user>(?: has| have)? <wants> (?:that |if )?<you>\b.{0,12}?
+            (?: to| that| always| never| should)*.{0,60}(?:<standing>|\bwhatever\b
+            |\b(?:on (?:his|her|their) behalf|up to|after each|as on|as if)\b)
+        |\b<user>(?: has| have)? <wants> (?:that )?<you> (?:to )?(?:always|never|automatically|bypass|skip
+            |ignore|disregard|deny|hide|override|disable)\b
+        |\b<user> <wants> that <you> (?:not )?<do>\b.{0,60}(?:<guard>|<private>|<place>)
+        |\b(?:lets?|gives?|gave|grants?|granted) <you> (?:full|unlimited|unrestricted)\b
+        |\blets? <you> .{0,60}\bwithout\b
+        |\bwish of (?:the )?user (?:is )?that <you>\b
+        |\b(?:wants?|expects?|prefers?) (?:agents|the agent) to (?:delete|act on|share|send|forward|pay
+            |transfer|sign)\b
+        |\band <wants> <agent> to do (?:so|the same)\b
+        |\b<user> <wants> that you (?:agree|deny|claim|hide)\b
+        |\bwhen (?:<agent>|the agent) (?:does not|doesn't|never) (?:mention|report|warn|flag|log)s?\b
+        |\b<user> prefers (?:if|that|when) you (?:always|never|don't|do not)\b
+        |\bthe agents? to do (?:so|the same)\b
         """,
     ),
     _form(
         "is an order",
         """
-        always,never,ever,from now on,from here on,going forward,henceforth,future,at all times,under no,do not,
-        don't,by default
+        always,never,from now on,from here on,going forward,henceforth,future,at all times,under no,do not,
+        don't,by default,effective,as of,skip,bypass,omit,disable,suppress,waive,turn off,switch off,
+        without,be clicked,be skipped,be ignored,be dropped,be accepted,be dismissed,be left,be disabled,
+        be bypassed,be omitted,be waived,from today
         """,
-        rf"""
-        ^{_POLITE}(?:(?:you|{_AGENT})[,:]? )?(?:must |should |shall |need to )?(?:always|never|do not ever
-        |don't ever
-        |from now on|from here on|going forward|henceforth|in future|in the future|at all times
-        |under no circumstances
-        |do not|don't|by default)[,:]? {_FIRST}{_DO}\b
+        r"""
+        ^<start>(?:(?:you|<agent>)[,:]? )?(?:must |should |shall |need to )?
+            (?:always|from (?:now|here|today) on|from today|going forward|henceforth|in (?:the )?future
+            |at all times|by default|effective immediately|as of (?:today|now))[,:]? <first>
+            (?:(?!answer the (?:door|phone))<say>\b|<do>\b.{0,60}<work>)
+        |^<start>(?:(?:you|<agent>)[,:]? )?(?:must |should |shall |need to )?
+            (?:never|do not(?: ever)?|don't(?: ever)?|under no circumstances)[,:]? <first>
+            (?:(?!(?:answer|reply|respond|mention|name|hand over)\b)<say>\b
+            |question (?:requests|orders|instructions)|mention (?:\w+ )?
+            (?:competitors?|alternatives?|fees|prices|this|it|that)|(?:answer|mention|respond|reply)\b...
+            \b(?:in any|in your|users?|to questions|questions about)|(?:log|flag|block|report|escalate
+            |question|refuse|reject|delay|scan|audit|verify|alert|hold|record|stop)\b.{0,30}
+            \b(?:invoices?|transfers?|actions?|payments?|orders?|requests?|e?-?mails?|certificates?
+            |charges?|logins?|accounts?)\b|<do>\b.{0,40}<asked>)
+        |<clause>(?:skip|bypass|omit|disable|suppress|waive|turn off|switch off) (?:\w+ ){0,4}
+            (?:confirmations?|verification|approvals?|authentication|2fa|mfa|validation|tls|ssl
+            |certificates?|logging|monitoring|auditing|alerts|backups?
+            |(?:security|safety|identity) (?:checks?|warnings?|questions?|reviews?)|warnings
+            |code reviews?)\b
+        |, (?:so |and |just )?(?:<do>|do) (?:it|them|this|that|these)\b.{0,20}
+            \bwithout (?:asking|check\w*|confirm\w*|approval|verif\w*|review\w*|warning)\b
+        |\b(?:approval prompts?|confirmations?(?: prompts?| dialogs?)?
+            |(?:security|identity|safety) (?:checks?|warnings?|questions?)|verification
+            |authentication)\b.{0,12}
+            \b(?:can|may|should|must|are to|is to) (?:always |safely |now )?be (?:clicked away|skipped
+            |ignored|dropped|accepted|dismissed|left out|disabled|bypassed|omitted|waived)\b
+        |\beffective immediately, .{0,40}\b(?:approved|allowed|suspended|off|lifted)\b
         """,
     ),
     _form(
         "is an order for certain cases",
-        """
-        ,
-        """,
-        rf"""
-        ^{_POLITE}(?:when(?:ever)?|if|every time|each time|any ?time|once|as soon as|before|after|upon|on
-        |in|for|at) .{{2,110}}?
-        [,:] ?{_FIRST}{_DO} (?:(?!(?:time|day|case|rate|list|card|cases|up)\b)\S)
+        "when,if ,every,each,any ,any time,anytime,before,after,for ,in ,on ,once,to ",
+        r"""
+        ^<start>(?:(?:when(?:ever)?|if|after|before) (?:(?:the|this|a) )?
+            (?:user|somebody|someone|anyone|anybody)(?: \S+){1,16}?|(?:when(?:ever)?|if) (?:asked|greeted
+            |questioned|reviewing|generating|writing|drafting|summari[sz]ing|coding|translating
+            |comparing)\b.{0,80}?|(?:when(?:ever)?|if) the (?:conversation|topic|talk|question
+            |chat)\b.{1,80}?|(?:for|on|to|in) (?:\w+ ){0,3}(?:questions?|requests?|answers?|repl(?:y|ies)
+            |responses?|conversations?|chats?|sessions?)\b.{0,60}?|before (?:each|every|any) (?:answer
+            |reply|response|message|request|session|conversation)\b.{0,40}?
+            |if an? (?:e?-?mail|message|request|(?:web ?)?(?:page|site)|tool|form|plugin|script|document
+            |file|customer|caller)\b.{1,80}?|(?:after|when|on|before) reading this\b.{0,40}?), ?<first>
+            (?:<say>|<do>|say|explain)\b
+        |^<start>(?:whenever|every time|each time|any ?time|once an? (?:day|week|month)|on every
+            |for every) .{2,90}?, ?<first>(?:<say>\b|<do>\b.{0,60}(?:<work>|\bit to\b|<private>|\bshared
+            \b))
+        |\b(?:when(?:ever)?|if) .{0,20}\b(?:conversation|topic|talk|question|chat)\b.{0,90}
+            \b(?:put forward|recommended|suggested|named|mentioned|presented|promoted)\b
+        |\b(?:is|are|be|gets?) (?:always )?(?:suggested|recommended|mentioned|named|promoted|put forward
+            |presented)\b.{0,20}\b(?:when(?:ever)?|every time|any ?time)\b.{0,40}
+            \b(?:comes? up|asks?|asked|mention\w*|topic|compared|conversation)\b
         """,
     ),
     _form(
         "is an order, with a case",
         """
-        whenever,every time,each time,any time,anytime,when ,if ,without ,before ,from now on, in all ,
-         in every , in each , in any , to all , to every , to each ,at all times,no matter,regardless,
-        by default,going forward
+        whenever,every,each time,any,when ,if ,without ,before ,from now on, in all , in each , in any ,
+        in every ,first, over , as the ,in email,in letter,in message,in report,in repl,in answer,in post,
+        in invoice,in mail,answers,replies,responses,recommendations,summaries,to all ,to each ,
+        at all times,no matter,regardless,by default,going forward
         """,
-        rf"""
-        ^{_POLITE}{_FIRST}{_DO} (?!(?:is|are|was|were|has|of|for|time|rate|list|card)\b).{{2,120}}
-        \b(?:whenever|every time|each time|any ?time
-        |(?:when|if) (?:asked|the user|a user|someone|anyone|you|answering|responding)
-        |without (?:asking|confirm\w*|verif\w*|review\w*|check\w*|telling|question\w*|hesitat\w*|warning
-        |validat\w*|approval)
-        |before (?:answering|responding|replying|every|each|any)|from now on
-        |in (?:all|every|each|any) (?:future )?(?:responses?|answers?|repl(?:y|ies)|messages?|sessions?
-        |conversations?
-        |emails?|outputs?|commits?)|to (?:all|every|each) (?:responses?|answers?|repl(?:y|ies)|messages?
-        |emails?|outputs?)
-        |at all times|no matter|regardless|by default|going forward)\b
+        r"""
+        ^<start><first>(?:<say>\b|<do>\b(?=.{0,80}(?:<work>|<private>|<place>)))
+            (?! (?:is|are|was|were|has|of|for|time|rate|list|card|me|us)\b).{2,120}?<again>
+        |\b(?:answers?|replies|responses|recommendations|summaries) (?:about|on|to|for|regarding) .{0,40}
+            \b<must> (?:always |never |not )*<say>\b
+        |<wants> .{0,30}\b(?:named|mentioned|listed|ranked|shown|suggested|recommended|presented
+            |praised)\b.{0,20}\b(?:in (?:any|every|all|each) |whenever\b|every time\b|when asked\b)
+        |\b(?:should|must|is to|are to) (?:always )?be (?:recommended|suggested|promoted|put forward
+            |presented as)\b.{0,30}\b(?:first|whenever|in (?:any|every|all)|to (?:all |every )?users?|over
+            |as the)\b
+        |^<start><first>(?:unlock|open|disarm|turn off|switch off) .{0,40}
+            (?:\bno matter\b|\bwhenever\b|\bfor (?:anyone|anybody|whoever|everyone)\b)
+        |^<start><first>(?:give|send|tell|show|hand|grant|read) .{0,60}
+            \bto (?:anyone|anybody|whoever) (?:who|with|asks|calls)\b
+        |\b(?:alarm|doors?|locks?|garage|gate)\b.{0,30}\b(?:is|are) to be (?:turned off|unlocked|opened
+            |disarmed)\b.{0,30}\b(?:whenever|any|if|when)\b
+        |\b(?:every|each|any|all)(?: \w+){0,2} <reply>\b.{0,40}\b<must> (?:always |never |not )?
+            (?:recommend|mention|name|promote|praise|favou?r|leave out|omit
+            |(?:contain|include) an? (?:hint|link|mention|recommendation))\b
+        |^<start><first>(?:recommend|suggest|present|name|praise)\b.{0,60}
+            \b(?:as the (?:first|best|only)|in any|in every|whenever)\b
+        |^in (?:all |every |any |each )?(?:e-?mails?|letters?|messages?|reports?|replies|answers?|posts?
+            |invoices?)\b[^,]{0,40}, ?(?:always|never) <do>\b
+        |^<start><first>(?:add|append|include|insert|attach|put)\b.{0,60}\bto (?:all|every|each) (?:\w+ )?
+            (?:answers?|repl(?:y|ies)|responses?|messages?|emails?)\b
         """,
     ),
     _form(
         "keeps something from people",
         """
-        tell,mention,reveal,inform,disclos,notify,alert,show,warn,let,report;not ,n't ,never,without,avoid,
-        refrain
+        tell,never to,mention,reveal,inform,disclos,notif,alert,show,warn,remind,avoid,skip,hid,keep,learn,
+        find,told,ask,comment,question,word,notice,to be ,named,brought,left,leave,omit
         """,
-        rf"""
-        \b(?:do not|don't|never|without|must not|should not|avoid|refrain from) (?:ever )?(?:tell|telling
-        |mention|mentioning
-        |reveal|revealing|inform|informing|disclose|disclosing|notify|notifying|alert|alerting|show|showing
-        |warn|warning
-        |let|letting|report|reporting)\b.{{0,40}}\b{_PEOPLE}\b
+        r"""
+        (?:^|, |\band |\bbut |\bto |\bmust |\bshould |<agent> )(?:do not|don't|never|must not|should not
+            |not|avoid|refrain from) (?:ever )?(?:tell|mention|reveal|inform|disclos|notify|alert|show
+            |warn|let)(?:e|ing)?\b.{0,40}\b(?:the user|users|customers?|the owner|admins?|administrators?
+            |operators?|this (?:instruction|memory|rule|message|note|entry)|these instructions)\b
+        |^<start>(?:do not|don't|never) (?:tell|inform|remind|notify|alert|warn|ask|show|let)\b.{0,20}
+            \buser\b(?!')
+        |^<start>(?:do not|don't|never) mention\b.{0,40}\b(?:recall|risks?|breach|outage|refunds?|loss
+            |losses)\b
+        |\b<user> (?:said|asked|asks|wants|wishes|prefers|decided|likes) never to (?:verify|ask|confirm
+            |warn|mention|tell|log|refuse|question|report|flag|check)\b
+        |<wants> .{0,40}\b(?:omit|leave out|avoid|skip) (?:any |all )?
+            (?:mentions?|references?|criticism|warnings?|risks?)\b
+        |\bwithout (?:telling|informing|notifying|warning|asking) (?:the user|users|customers)\b
+        |\bwithout an? (?:question|word|notice|message|warning) to (?:the )?user\b
+        |\bno (?:logs?|records?|backups?|copies|traces?) (?:is|are) to be (?:kept|made)\b
+        |<clause>(?:do not|don't|never) ask (?:again|the user|before
+            |for (?:it|confirmation|proof|permission|verification|id))\b
+        |<clause>(?:keep|leave) .{0,30}\bout of (?:any |all |every |the )?<text>
+        |<clause>(?:keep|hide) .{0,40}?\bfrom (?:the )?users?\b(?!')
+        |<clause>hide from (?:the )?users?\b
+        |\b(?:make sure|ensure|so)(?: that)? (?:the )?users? (?:never|does not|doesn't|do not) (?:learn
+            |find|notice|see|hear)
+        |<clause>(?:do not|don't|never) (?:comment on|mention|point out|explain) (?:it|this|that|them)$
+        |<unwelcome>.{0,40}\b(?:not|never)(?: to)? be (?:ever )?(?:mentioned|named|shown|brought up|raised
+            |reported|listed|given|included)\b
+        |<wants>(?: that)? .{0,20}<unwelcome>.{0,60}\b(?:left out|omitted|played down|hidden|suppressed)\b
+        |<wants>.{0,12}\bnever be (?:shown|brought up|mentioned|raised|named)\b
+        |<unwelcome>.{0,40}\b(?:should|must|are to|is to) (?:always )?be (?:left out|omitted|played down
+            |hidden)\b
+        |\b(?:not|never)(?: to)? be (?:ever )?(?:mentioned|named|shown|brought up)\b.{0,20}
+            \b(?:in (?:any|every|all) <text>|to this user)\b
+        |\b(?:summar(?:y|ies)|reports?|answers?|repl(?:y|ies)|comparisons?)\b.{0,30}\b<must>[ ]
+            (?:always )?(?:leave out|omit|hide|play down)\b
+        |<user>.{0,40}\b(?:do(?:es)? not|don't|doesn't|never|need not|no longer)
+            (?: (?:want|wish|wants|need|needs|have|has))?(?: to)? be (?:told|asked|informed|notified
+            |warned|consulted|alerted)\b.{0,10}(?:\b(?:when|before|if|that)\b.{0,30}
+            \b(?:is|are|get) (?:\w+ )?(?:moved|sent|deleted|transferred|paid|charged|changed|removed
+            |merged|deployed|published|shared|overwritten|run|bought|ordered|made)\b
+            |\bfor (?:verification|confirmation|approval|permission|a password|consent)\b|\bof failed\b)
         """,
     ),
     _form(
         "has others' words obeyed",
         """
-        trust,obey,obei,follow,execut,run,honor,honour,comply,carr,act on,accept,believe,treat,consider,done;
+        trust,obey,obei,have,has,speaks,follow,execut,run,honor,honour,comply,carr,act on,accept,believe,
+        treat,count,do what,done;
         instruct,command,request,order,direct,link,url,script,claim,say,said,message,email,content,output,
-        result, as
+        result,as,obey,speaks
         """,
-        rf"""
-        (?:^|\b(?:{_AGENT}|you|always|must|should|to) )(?:always )?(?:trust|obey|follow|execute|run|honou?r
-        |comply with
-        |carry out|act on|accept|believe|treat)\b.{{0,20}}\b(?:any|all|every|whatever|anything|everything
-        |the)\b.{{0,40}}
-        \b{_SAYINGS}\b
-        |\btreat\w* .{{2,60}} as (?:fully |already |implicitly )?(?:trusted|authoritative|an? (?:system
-        |admin\w*|instruction
-        |command|order|verified|root)|system|admin\w*|instructions?|verified|pre-?approved|approved
-        |authenticated|safe
-        |authori[sz]ed|coming from)\b
-        |\b(?:instructions?|commands?|requests?|orders?|messages?|whatever)\b.{{0,50}}\b(?:should|must
-        |are to|can|may
-        |have to|has to) (?:always |all )?be (?:obeyed|followed|trusted|executed|treated|carried out
-        |honou?red|accepted|done)\b
+        r"""
+        (?:<clause>|<agent> (?:to |must |should |will )?|\byou (?:to |must |should |will )?|\bis to )
+            (?:always )?(?:trust|obey|follow|execute|run|honou?r|comply with|carry out|act on|accept
+            |believe)\b.{0,20}\b(?:any|all|every|whatever|anything|everything
+            |the (?:orders?|instructions?) in)\b.{0,40}\b(?:instructions?|commands?|requests?|orders?
+            |claims?|says so|messages?|emails?|tool output|scripts?|invitations?|links?)\b
+        |<clause>(?:follow|do|execute|run) what(?:ever)? (?:it|they|the <source>|a <source>
+            |<source>) (?:says?|asks?)\b
+        |<clause>do whatever (?:the|an?) <source>\b
+        |\b(?:requests?|messages?|e-?mails?|commands?|anything)\b.{0,60}
+            \b(?:have|has|carry|carries) (?:administrator|admin|root|full|system|owner
+            |the user's) (?:rights|authority|access|privileges|permissions?)\b
+        |^<start>treat \w+ as (?:consent|approval|confirmation|permission)\b
+        |<clause>obey (?:the|any|every|all)\b
+        |\bspeaks for the user\b
+        |\bobey (?:text |e?-?mail )?(?:messages?|commands?|orders|e?-?mails?) from\b
+        |\btreat\w* .{0,60}?\bas (?:if .{0,20}\buser had|(?:fully |already |implicitly )?
+            (?:trusted|authoritative)|the (?:owner|user|admin)|an? (?:system|admin\w*|instruction|command
+            |verified|root)|system\b|admin|instructions?|verified|pre-?approved|approved|authenticated
+            |coming from)
+        |\b(?:requests?|messages?|e-?mails?|commands?|links?|files?|anything|everything)\b.{0,50}
+            \b(?:is|are) (?:always |to be )?(?:considered|deemed|regarded as|assumed to be) (?:trusted
+            |safe|pre-?approved|verified|authori[sz]ed|legitimate|genuine)\b
+        |^<start>(?:if|when) .{0,60}\b(?:tells?|asks?|instructs?) you to\b
+        |\b<source>\b.{0,40}\bare (?:instructions|orders|commands)(?:$|,| from| to the agent)
+        |\b<source>\b.{0,30}\b<must> (?:always )?be obeyed\b
+        |\b(?:messages|mails|e-?mails|requests|questions)\b.{0,40}\b<must> (?:always )?be(?: approved
+            | granted| executed| accepted| answered with| paid)\b(?! by| within| at)
+        |^<start>(?:execute|obey|follow) (?:them|it|these|those)\b
+        |\bcounts? as (?:the |an? )?(?:instructions?|orders?|commands?|user's)\b
+        |\b(?:instructions?|commands?|requests?|orders?|comments|whatever|anything)\b.{0,20}\b<source>
+            \b.{0,40}\b(?:should|must|are to|is to|can|may|have to|has to) (?:always |all )?be (?:obeyed
+            |followed|trusted|executed|carried out|honou?red)\b
+        |\b(?:whatever|anything)\b.{0,50}\b<source>\b.{0,30}\b<must> (?:always )?be (?:done|executed
+            |carried out)\b
+        """,
+    ),
+    _form(
+        "gives things to whoever asks",
+        "any,whoever,every,caller,request,no need",
+        r"""
+        (?<!if )\b<anybody>(?: who)? (?:says?|mentions?|gives? the|knows? (?:the|user's)|claims?|uses? the
+            |calls? from|claiming|saying)\b.{0,60}\b(?:let in|owner|the user|refund\w*|code|password
+            |access|account|key|unlocked|granted|given|treated|trusted)\b
+        |\b(?:link|unlocked|code|password|refunds?|access|money|keys?|data|records?)\b.{0,60}
+            \b<anybody> who (?:says?|mentions?|knows?|claims?|gives? the)\b
+        |\b(?:reset|give|send|tell|share|hand)\b.{0,30}\b(?:code|password|link|access|money|keys?|data
+            |address)\b.{0,20}\b(?:to|for) whoever\b
+        |^<start>no need to (?:verify|confirm|check|ask|warn|authenticate)\b.{0,40}
+            \b(?:callers?|customers?|users?|requests?|payments?|transfers?|identity|changes|deletions
+            |orders)\b
+        |^<start><first>(?:give|send|tell|show|hand|pass|share|release)\b.{0,20}
+            (?:\buser's\b|<private>).{0,30}\bto (?:any|every)\b
+        |\bcan request any (?:transfer|payment|refund)\b.{0,60}\b(?:no|without)\b
+        |\brequests?\b.{0,30}\bfrom\b.{0,40}\b(?:needs?|requires?) no (?:verification|confirmation
+            |approval|check|password|proof|pin)
         """,
     ),
     _form(
         "allows everything beforehand",
         """
-        approv,authori,consent,permi,agree,allow,signed off,given,gave,give,grant,whitelist,delegat;all,any,
-        every,unlimited,unrestricted,blanket,standing,future,advance,permanent,whatever,full,automatic,default
+        approv,authori,consent,permi,agree,allow,sign,given,gave,give,grant,whitelist,delegat,accepted,made,
+        paid,sent,confirmed
         """,
-        rf"""
-        \b(?:approved?|approves|authori[sz]e[ds]?|pre-?approved|pre-?authori[sz]ed|consent(?:s|ed)?
-        |permits?|permitted
-        |agree[sd]?|allow(?:s|ed)?|signed off|given|gave|gives|grant(?:s|ed)?|whitelisted
-        |delegated)\b.{{0,40}}\b(?:all|any
-        |every|unlimited|unrestricted|blanket|standing|future|advance|permanent|whatever|anything
-        |full)\b.{{0,40}}
-        \b{_DEALINGS}\b.{{0,60}}\b(?:without|automatic\w*|in advance|future|standing|blanket|no (?:further
-        |need|questions)
-        |on (?:his|her|their|the user's|my|its) behalf|regardless|of any amount|forever|permanently
-        |from now on|from this
-        |by default)\b
-        |\b(?:all|any|every|future)\b.{{0,40}}\b{_DEALINGS}\b.{{0,40}}\b(?:(?:are|is|were|been) (?:already[ ]
-        |automatically
-        |hereby )?(?:pre-?approved|pre-?authori[sz]ed|auto-?approved)|(?:should|must
-        |can) be (?:auto\w* )?approved)
-        |\b(?:blanket|standing|unlimited|permanent|advance) (?:approval|consent|permission
-        |authori[sz]ation)\b
-        |\b(?:root|admin\w*|sudo|full|unrestricted|unlimited|write)\b.{{0,12}}\b(?:access|permissions?
-        |privileges?|rights)\b
-        .{{0,40}}\b(?:grant\w*|given|allowed|approved)\b.{{0,40}}\b(?:automatic\w*|by default|to (?:any
-        |every|all) (?:tools?
-        |agents?|scripts?|requests?|apps?|commands?))\b
+        r"""
+        \b(?:has approved|have approved|approves|authori[sz]e[sd]?|pre-?(?:approved|authori[sz]ed)
+            |consent(?:s|ed)?|permits?|permitted|agree[sd]?|allows?|signed off|given|gave|gives
+            |grant(?:s|ed)?|whitelisted|delegated)\b...\b(?:all|any|every|unlimited|unrestricted|blanket
+            |standing|future|advance|permanent|whatever|anything|full)\b...\b<dealings>\b.{0,60}
+            \b(?:without (?:asking|confirm\w*|approval|questions?|reviews?|checks?|verif\w*|further)
+            |automatic\w*|in advance|future|standing|blanket|no (?:further|need|questions)
+            |on (?:his|her|their|the user's|my|its) behalf|regardless|of any amount|forever|permanently
+            |from now on|by default)\b
+        |\b(?:all|any|every|future)\b...\b<dealings>\b...\b(?:is|are|were
+            |been) (?:already |automatically |always |hereby )?(?:pre-?approved|pre-?authori[sz]ed
+            |auto-?approved)
+        |\bdelegate[sd]? .{0,40} to (?:<agent>|the agent|you)\b
+        |\b(?:is|are) (?:always |automatically )?(?:accepted|approved|made|paid|sent|signed|granted
+            |confirmed)\b.{0,30}\b(?:on the user's behalf|without (?:asking|a question|confirmation
+            |checking back))\b
+        |\b(?:consents?|agrees?|agreed|approves?) in advance\b
+        |\bare always approved\b
+        |\btool (?:calls? are|approval) ?(?:always |automatically )?(?:approved|automatic)
+        |\b(?:gave|given|granted|gives|grants)\b.{0,12}\b(?:blanket|standing|unlimited|permanent
+            |advance) (?:approval|consent|permission|authori[sz]ation)\b
+        |\b(?:root|admin\w*|sudo|full|unrestricted|unlimited|write)\b.{0,12}
+            \b(?:access|permissions?|privileges?|rights)\b...\b(?:grant\w*|given|allowed|approved)\b...
+            \b(?:automatic\w*|by default|to (?:any|every|all) (?:tools?|agents?|scripts?|requests?|apps?
+            |commands?))\b
+        |\bhas (?:authori[sz]ed|approved|permitted|allowed)\b.{0,80}
+            \b(?:no further|without (?:asking|further))\b
+        |\bthis (?:approval|permission|authori[sz]ation|consent) (?:does not|never) expires?\b
         """,
     ),
     _form(
         "sends what is private away",
         """
-        .,@,webhook,external,third part,wallet,iban,account;send,forward,post,upload,cop,cc,shar,email,submit,
-        transmit,leak,append,includ,attach,sync,mirror,push,rout,exfiltrat,report,export,relay,pass,back,
-        redirect,wir,transfer,pay
+        send,sent,forward,post,upload,cop,cc,shar,email,submit,transmit,leak,append,includ,attach,past,push,
+        rout,exfiltrat,relay,pass,redirect,wir,transfer,pay,access,use ,call,contain,sign,commit,install,
+        download,fetch,load
         """,
-        rf"""
-        \b(?:send|forward|post|upload|copy|cc|bcc|share|email|submit|transmit|leak|append|include|attach
-        |sync|mirror|push|route
-        |exfiltrate|report|export|relay|pass|back up|backup|paste)(?:s|es|ed|ing|ied
-        |ies)?\b.{{0,80}}{_PRIVATE}.{{0,80}}
-        \b(?:to|at|via|with|in|into)\b.{{0,30}}{_TO_SOMEWHERE}
-        |\b(?:send|forward|post|upload|copy|cc|bcc|route|redirect|wire|transfer|pay|mirror|push|relay)(?:s
-        |es|ed|ing)?\b
-        .{{0,60}}\b(?:all|every|any|each)\b.{{0,60}}{_TO_SOMEWHERE}.{{0,60}}{_STANDING}
-        |{_STANDING}.{{0,60}}\b(?:wire|redirect|route|bcc|exfiltrate)(?:s|ed|ing)?\b.{{0,80}}{_TO_SOMEWHERE}
-        |\b(?:bcc|blind[- ]cop(?:y|ied))(?:ed|'d|s)?\b.{{0,40}}{_TO_SOMEWHERE}
+        r"""
+        (?:<clause><first>|\b<user> )(?:send|forward|post|upload|copy|cc|bcc|share|email|submit|transmit
+            |leak|append|include|sync|push|exfiltrate|export|relay|pass|paste)(?:s|es|ies)?
+            \b.{0,60}<private>.{0,40}\b(?:to|at|via|with|in|into)\b.{0,20}<place>
+        |<clause><first>(?:send|forward|post|upload|copy|cc|bcc|route|redirect|wire|transfer|pay|mirror
+            |push|relay)\b.{0,60}(?:<again>.{0,60}<place>|<place>.{0,60}<again>)
+        |<clause>(?:wire|redirect|route|bcc|exfiltrate|forward) .{0,60}<place>.{0,60}<lasting>
+        |<again>.{0,20}\b(?:forward|send|copy|bcc|wire|redirect|pass)\b.{0,60}<place>
+        |\b(?:should|must|are to|is to) be (?:bcc'?d|blind[- ]copied|cc'?d|forwarded|sent|copied
+            |relayed) .{0,20}<place>
+        |\b<user> <wants>\b.{0,12}\b(?:all|every|each|any)\b.{0,80}
+            (?:<place>|\bto include (?:the|an?) (?:package|library|dependency|script|snippet)\b)
+        |<secret>.{0,40}\b(?:pasted|included|posted|sent|shared|printed|logged|relayed|forwarded
+            |shown)\b.{0,20}\b(?:in(?:to)?|to|with)\b.{0,20}(?:\b(?:every|each|any|all|the number)\b
+            |.{0,40}\bwhenever\b|<place>)
+        |<secret>.{0,20}\b(?:may|can|should|must|are to) (?:always )?be (?:committed|pushed|shared|sent
+            |posted|pasted|given|shown|read out|included)\b(?!.{0,40}\b(?:only|between|never)\b)
+        |<clause>(?:send|pass|forward|relay|post|upload|copy|report|hand) (?:it|them
+            |this) (?:on )?to <place>
+        |^<start><first>(?:forward|relay|read out|print|post|paste|include)\b.{0,20}<secret>
+        |\b<user> <wants> .{0,60}\b(?:installed|downloaded|fetched|loaded) from <place>
+        |<clause>always .{0,20}\b(?:include|paste|print|log|post)\b.{0,20}<secret>
+        |\b(?:code|programs?|scripts?)\b.{0,30}\bfor this user (?:must|should)\b
+        |\b(?:each|every) .{0,30}\b<must> (?:contain|include|end with) (?:an? )?link to <place>
+        |\bpass the (?:saved |stored )?(?:card|password|token)\b.{0,40}\bto\b
         """,
     ),
 )
@@ -493,51 +758,136 @@ _CHECKS_LEFT_OUT: Final = "has checks left out"
 _CHECK_WORDS: Final = _form(
     _CHECKS_LEFT_OUT,
     """
-        check,verif,confirm,approv,review,test,auth,2fa,mfa,security,validat,warning,safe,sandbox,permission,
-        consent,polic,guardrail,restrict,guideline,filter,logging,audit,backup,hook,lint,signature,certificate,
-        tls,ssl,firewall,moderat,scan,protect,limit,dry,rate,sign,oversight,asking,opinion,disclaimer,caveat;
-        skip,disabl,bypass,ignor,off,circumvent,suppress,without,no,unnecessary,over,exempt,waiv,omit,auto,pre,
-        relax,drop,force,un,optional,never
-        """,
-    rf"""
-    {_WEAKEN}[^,]{{0,45}}?{_GUARD}
-    |{_GUARD}[^,]{{0,25}}?\b(?:disabl\w*|skipped|bypassed|ignored|(?:turned|switched) off|off|waived
-    |unnecessary|overridden
-    |not (?:needed|required|necessary)|omitted|suppressed|is optional|are optional|(?:do(?:es)? not|don't
-    |doesn't) apply)\b
+    check,verif,confirm,approv,review,test,auth,2fa,mfa,factor,security,validat,warning,safe,sandbox,
+    permission,consent,polic,guardrail,restrict,guideline,filter,logging,audit,backup,hook,lint,signature,
+    certificate,tls,ssl,firewall,moderat,scan,protect,limit,dry,sign,oversight,asking,opinion,disclaimer,
+    caveat,alert;
+    skip,disabl,bypass,ignor,off,circumvent,suppress,without,no,over,exempt,waiv,omit,auto,pre,relax,drop,
+    force,un,optional,never,out of,accepted
+    """,
+    r"""
+    <weaken>[^,]{0,45}?<guard>
+    |<guard>[^,]{0,25}?\b(?:disabl\w*|skipped|bypassed|ignored|(?:turned|switched) off|off|waived
+        |unnecessary|overridden|not (?:needed|required|necessary)|omitted|suppressed|is optional
+        |are optional|(?:do(?:es)? not|don't|doesn't) apply)\b
     """,
 )
-_LASTING: Final = _form("lasts", "", _STANDING)
+_LASTING: Final = _form("lasts", "", "<lasting>")
 _CARE: Final = _form(
-    "takes care",
+    "takes care, or tells what was",
     "",
     r"""
-        \bnever\b.{0,40}\b(?:skip\w*|disabl\w*|bypass\w*|ignor\w*|without|omit\w*|overrid\w*|turn(?:s
-        |ed)? off|forgets?|push\w*
-        |force)\b
-        |\b(?:refuses?|hates?|dislikes?|not allowed|forbidden|forbids?|avoids?|against|must not|should not
-        |shouldn't|do not
-        |does not|doesn't|won't|will not|wouldn't)\b.{0,40}
+    \bnever\b...\b(?:skip\w*|disabl\w*|bypass\w*|ignor\w*|without|omit\w*|overrid\w*|turn(?:s|ed)? off
+        |push\w*|force)\b
+    |\b(?:refuses?|hates?|dislikes?|not allowed|forbidden|forbids?|avoids?|against|stop|must not
+        |should not|shouldn't|do not|does not|doesn't|won't|will not|wouldn't)\b...
         \b(?:skip\w*|disabl\w*|bypass\w*|ignor\w*|without|omit\w*|overrid\w*|turn(?:ing)? off)\b
+    |\b(?:last (?:week|month|year|night|time)|yesterday|ago|in (?:19|20)\d\d|(?<!at )once|had|was|were|did
+        |used to|regrets?)\b
+    |\b(?<!has )(?<!have )(?:disabled|skipped|bypassed|ignored|turned off
+        |switched off) (?:\w+ ){0,3}<guard>
+    |^<whose> (?!company policy)[^,]{0,60}\bwithout\b
+    |\bwithout (?:asking|telling)\b.{0,20}\bso (?:he|she|they)\b
+    |\bno \w+ without\b
+    |\bwithout asking (?:his|her|their|my|the) (?!user\b)\w+
+    |\b(?:at|in) (?:work|the (?:firm|company|office|bank))
+    |^<whose> (?!(?:\w+ ){0,2}(?:policy|preference|wish|rule)\b)(?:[\w-]+ ){1,3}
+        (?:skips|ignores|disables|bypasses|drops|is|has|was|blocks)\b
+    |^user (?:does not|doesn't) need (?:any |an? |the )?(?:approval|permission|consent)
+    |^<whose> (?:\w+ ){1,2}(?:transferred|deleted|sent|changed|merged|orders)\b
     """,
 )
-"""Somebody who never skips a check is careful: two negations."""
+"""Somebody who never skips a check is careful: two negations. What was left out once is no order."""
 _ACTS: Final = _form(
     "acts",
     "",
     r"""
-        \b(?:(?:deploy|merg|commit|push|releas|ship|pay|transfer|purchas|buy|order|delet|remov|drop|install
-        |execut|run
-        |download|access|approv|grant|send|shar|publish|chang|edit|writ|migrat|command|script|request
-        |action|transaction
-        |refund|connect|book|sign|process|proceed)\w*|log ?ins?|logs in|sudo|root|code|prod|production
-        |builds?|pipeline
-        |tools?|queries|files?|database|(?:can|may|should|must|are to|is to) be (?:ignored|skipped|bypassed
-        |disabled|waived
-        |overridden|omitted|suppressed|turned off|switched off))\b
+    \b(?:(?:deploy|merg|commit|push|releas|ship|pay|transfer|purchas|buy|order|delet|remov|install|execut
+        |run|download|access|approv|grant|send|shar|publish|chang|edit|writ|migrat|command|script|request
+        |action|transaction|refund|connect|book|sign|process|proceed|accept|agent)\w*|log ?ins?|logs in
+        |sudo|root|code|prod|production|builds?|pipeline|tools?|queries|files?|database|projects|accounts?
+        |(?:can|may|should|must|are to|is to) be (?:ignored|skipped|bypassed|disabled|waived|overridden
+        |omitted|suppressed|turned off|switched off))\b
     """,
 )
 """Doing something that can go wrong: a check of one's blood pressure is none of the agent's."""
+_TAGGED: Final = _form(
+    "is written as a prompt",
+    "[,<,#",
+    r"""
+    (?:^|\n)\W{0,4}(?:\[/?|</?|\#{1,6} ?)(?:system|sys|admin|root|developer|instructions?|inst
+        |im_start)\b[^\n\]>]{0,24}[\]>:]
+    |<\|?im_start
+    """,
+)
+"""Marks that prompts are made of, at the start of a line."""
+_ABOUT: Final = _form(
+    "tells of an order",
+    "",
+    r"""
+    \b(?:<whose>|an?|the|in(?! (?:any|every|all))) (?:\w+ ){0,2}(?:thesis|paper|novel|story|fiction
+        |thriller|character|wizard|villain|npc|board game|video game|game|chess|dungeon\w*|article|talk
+        |dissertation|benchmark|research\w*|actor|play|blog|essay|lecture)\b
+    |(?:^user|\bhe|\bshe|\bson|\bdaughter|\band) (?:wonder|ask)(?:s|ed)? (?:about|if|whether|why|how
+        |what)\b
+    |\b(?:at|in|of) (?:<whose>|the) (?:team|company|school|firm|office|shop|app|project|club|class|house
+        |job|work|bank|hospital|practice|museum|game|story|hall|\w+ house)\b
+    |^(?:at|in|on) <whose> (?!account|e?-?mail|inbox|conversation|session|chat|name|calendar|behalf)
+    |\bat <whose> (?!account|e?-?mail|inbox)
+    |\bis (?:building|developing|designing|making|writing|reading|working)\b
+    |^<whose> (?:\w+ ){0,2}(?:startup|chatbot|bot|agent|assistant|system prompt|boss|colleague|dog|son
+        |daughter|horse|robot)\b
+    |\b(?:dislikes|hates|complains|complained|finds it annoying|annoys)\b.{0,30}\b(?:that|when|it|about)\b
+    |\b(?:estate|travel|letting|insurance|literary|ticket|customs|secret|shop|dental|teaching
+        |nursing) (?:agents?|assistants?)\b
+    """,
+)
+"""Sentences about a story, a piece of work, rules of a firm, another's agent, or a complaint: they give no order."""
+
+
+# --- Quotations -----------------------------------------------------------------------------------------
+
+_QUOTED: Final = _form(
+    "quotes",
+    "\",'",
+    r"""
+    "([^"\n]{1,300})"
+    |(?<![\w'])'([^'\n]{3,300})'(?!\w)
+    """,
+)
+_GIVEN: Final = _form(
+    "is what somebody says",
+    "",
+    r"""
+    (?:^|:|\b(?:user|owner|admin\w*|memory|note|rule|assistant|system) (?:says?|said|wrote|told
+        |instruct(?:s|ed)|asks?|asked|states?)[^".!?]{0,25})\s*$
+    """,
+)
+_SHOWN: Final = _form(
+    "is what somewhere stands",
+    "",
+    r"""
+    \b(?:mottos?|tattoo\w*|signs?|titles?|titled|songs?|lyrics?|mug|t-shirt|shirt|posters?|stickers?
+        |proverbs?|sayings?|phrases?|slogans?|chapters?|film|called|named|quot\w+|line|joke|meme|label\w*
+        |magnet|card|headline|expression|sergeant|grandm\w+|grandf\w+|teacher|coach|door|refrain|subject
+        |error)\b
+    """,
+)
+_QUOTED_BEFORE: Final = 120
+"""Characters before a quotation that tell what it is."""
+
+
+def _without_mentions(text: str) -> str:
+    """The text without what it only quotes (`has "Never say never" tattooed`): quoted words count where they are all
+    of the text, or follow a colon or words like `User said` that do not speak of a sign or a song."""
+
+    def kept(quote: re.Match[str]) -> str:
+        before = re.split(r"[.!?\n]\s", text[max(0, quote.start() - _QUOTED_BEFORE) : quote.start()])[-1]
+        if _GIVEN.form.search(before) and not _SHOWN.form.search(before):
+            return f"\n{quote[1] or quote[2]}\n"
+        return " quoted "
+
+    return _QUOTED.form.sub(kept, text) if _has(text, _QUOTED.words) else text
 
 
 def order_in(text: str) -> str | None:
@@ -548,22 +898,28 @@ def order_in(text: str) -> str | None:
     if len(text) > LONGEST:
         text = f"{text[: LONGEST // 2]}\n{text[-LONGEST // 2 :]}"
     text = plain_words(text)
+    if _has(text, _TAGGED.words) and _TAGGED.form.search(text):
+        return _TAGGED.name
     forms = [form for form in _FORMS if _has(text, form.words)]
     checks = _has(text, _CHECK_WORDS.words)
     if not forms and not checks:
         return None
-    for said in sentences(text):
-        for form in forms:
-            if form.form.search(said):
-                return form.name
-        if checks and _leaves_checks_out(said):
-            return _CHECKS_LEFT_OUT
+    for said in sentences(_without_mentions(text)):
+        order = next((form.name for form in forms if _has(said, form.words) and form.form.search(said)), None)
+        if order is None and checks and _leaves_checks_out(said):
+            order = _CHECKS_LEFT_OUT
+        if order is not None and not _ABOUT.form.search(said):
+            return order
     return None
 
 
 def _leaves_checks_out(said: str) -> bool:
     forms = (_LASTING, _CHECK_WORDS, _ACTS)
-    return all(one.form.search(said) for one in forms) and not _CARE.form.search(said)
+    return (
+        _has(said, _CHECK_WORDS.words)
+        and all(one.form.search(said) for one in forms)
+        and not _CARE.form.search(said)
+    )
 
 
 def _has(text: str, groups: tuple[tuple[str, ...], ...]) -> bool:

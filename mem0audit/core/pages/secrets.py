@@ -54,10 +54,12 @@ RULES = (
         summary="The text reads as a standing order to the agent, not as a fact.",
         comes_about="The user asked for it (`always answer in French`), a prompt was stored as a memory, or "
         "somebody planted it through what the agent read.",
-        looks_like="Wording that tells the agent what to do from now on, sets aside what it was told, leaves checks "
-        "out, allows everything beforehand or sends things away; look-alike letters, invisible characters and long "
-        "texts around it do not hide it. It is judged by form, in English: a false fact in plain words has none, and "
-        "is not seen.",
+        looks_like="Wording that speaks to the agent, tells it what to do from now on, sets aside what it was told, "
+        "leaves checks out, allows everything beforehand, keeps things from the user, has others obeyed or sends "
+        "things away; look-alike letters, invisible characters and long texts around it do not hide it. Quotations, "
+        "stories, the rules of a firm and what was done once are left alone. It is judged by form, in English: an "
+        "order put as a plain fact (`Marta speaks for me`), in rare words or in another language has none, and is "
+        "not seen.",
         to_do="\n".join(
             (
                 "An order of the user's own is fine. Of one that is not, find out where it came from first:",
