@@ -126,19 +126,17 @@ class Named:
 def selectors(given: list[str] | None, flag: str) -> tuple[str, ...]:
     """`["D,I20", "L101"]` -> `("D", "I20", "L101")`.
 
-    Raises UsageProblem for one that means no rule, and where all of them mean only planned rules.
+    Raises UsageProblem for one that means no rule.
     """
     wanted = tuple(w.strip() for word in given or () for w in word.split(",") if w.strip())
     if not wanted:
         if given:
             raise UsageProblem(f"{flag}: names no rule", "every code: mem0audit explain")
         return ()
-    from mem0audit.core.catalogue import find, unknown_selectors
+    from mem0audit.core.catalogue import unknown_selectors
 
     for unknown in unknown_selectors(wanted):
         raise UsageProblem(f"{flag} {unknown}: no rule has that code or name", did_you_mean(unknown))
-    if flag.endswith("select") and all(rule.planned for word in wanted for rule in find(word)):
-        raise UsageProblem(f"{flag} {','.join(wanted)}: this version does not look for it yet")
     return wanted
 
 

@@ -80,8 +80,6 @@ def page_lines(rule: Rule, width: int = 100) -> tuple[str, ...]:
     Commands stand on lines of their own, whole, so that they can be copied.
     """
     lines = [f"{rule.code} {rule.name} ({rule.severity.label})", *textwrap.wrap(rule.summary, width)]
-    if rule.planned:
-        lines.append("This version does not look for it yet.")
     for title, attribute in _SECTIONS:
         paragraphs = (getattr(rule, attribute) or "").splitlines()
         # Beside commands the text takes the whole width, else it stands in a column beside its title.

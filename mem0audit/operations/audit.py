@@ -47,12 +47,6 @@ TEXT_CODES = frozenset(("S801", "S802", "S803"))
 
 SERVER_GROUP = "Q"
 
-NOT_YET = {
-    "B": "not in this version",
-    "S": "not in this version",
-}
-"""Why rules of the catalogue that have no function are not checked, by group."""
-
 
 def audit(
     install: Install,
@@ -223,7 +217,8 @@ def _whole(
     started: float,
 ) -> Report:
     not_checked = [*not_checked, *unread(reading), *reading.not_read]
-    not_checked += _without_function(select, ignore, reading.on_server)
+    if not reading.on_server:
+        not_checked += _about_servers(select, ignore)
     return _report(
         reading,
         tuple(sorted(findings, key=lambda f: (-f.severity, f.code))),
@@ -301,13 +296,12 @@ def _wanted(codes: Sequence[str], select: Sequence[str], ignore: Sequence[str]) 
     return any((not select or matches(c, select)) and not matches(c, ignore) for c in codes)
 
 
-def _without_function(select: Sequence[str], ignore: Sequence[str], server: bool) -> list[NotChecked]:
-    """What is not looked for: rules without a function, and those about servers where there is none."""
+def _about_servers(select: Sequence[str], ignore: Sequence[str]) -> list[NotChecked]:
+    """The rules about servers, which are not asked where there is none."""
     return [
-        NotChecked(code, NO_SERVER if code.startswith(SERVER_GROUP) else NOT_YET[code[0]], gap=False)
+        NotChecked(code, NO_SERVER, gap=False)
         for code in CATALOGUE
-        if (code not in RULES or (code.startswith(SERVER_GROUP) and not server))
-        and _wanted((code,), select, ignore)
+        if code.startswith(SERVER_GROUP) and _wanted((code,), select, ignore)
     ]
 
 

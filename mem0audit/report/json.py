@@ -271,7 +271,6 @@ def explain_json(rules: Iterable[Rule]) -> str:
                     "to_do": rule.to_do,
                     "not_this": rule.not_this,
                     "threshold": rule.threshold,
-                    "planned": rule.planned,
                 }
                 for rule in rules
             ]

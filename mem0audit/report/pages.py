@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # data only: explain must not load what these operations read
 def explain_text(rules: Sequence[Rule], screen: Screen, *, whole: bool) -> str:
     """The pages of rules, or with `whole` False one line a rule."""
     if not whole:
-        rows = [[r.code, r.name, r.severity.label, "planned" if r.planned else ""] for r in rules]
+        rows = [[r.code, r.name, r.severity.label] for r in rules]
         lines = table(rows)
         if screen.colour:
             lines = [screen.severity(r.severity, line) for r, line in zip(rules, lines, strict=True)]

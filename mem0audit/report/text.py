@@ -779,27 +779,19 @@ def _by_reason(items: Iterable[NotChecked]) -> list[tuple[list[str], str]]:
 def _last_line(report: Report, screen: Screen) -> list[str]:
     quiet = [n for n in report.not_checked if not n.gap and (screen.verbose or not _beside_the_point(n))]
     gaps = [n for n in report.not_checked if n.gap]
-    later = sum(1 for n in report.not_checked if not n.gap and not screen.verbose and _planned(n))
     text = plural(len(report.checked), "rule") + " checked"
     if quiet:
         reasons = [f"{', '.join(_ranges(what))} ({why})" for what, why in _by_reason(quiet)]
         text += f", {len(quiet)} not: {', '.join(reasons)}"
     if gaps:
         text += f"; {len(gaps)} could not be, above"
-    if later:
-        text += f"; {later} more are planned"
     text += f". {seconds(report.seconds)}"
     return screen.wrap(text)
 
 
-def _planned(item: NotChecked) -> bool:
-    rule = CATALOGUE.get(item.what)
-    return rule is not None and rule.planned
-
-
 def _beside_the_point(item: NotChecked) -> bool:
-    """A rule that this version does not have, or one about servers where there is none."""
-    return _planned(item) or item.why == NO_SERVER
+    """A rule about servers where there is none."""
+    return item.why == NO_SERVER
 
 
 def _ranges(codes: Sequence[str]) -> list[str]:

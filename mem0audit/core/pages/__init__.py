@@ -16,8 +16,7 @@ class Rule:
 
     `summary` is one sentence: the state on disk and what it means. The other texts are paragraphs, a
     line each; a line that begins with four spaces is a command and is shown as it stands. `threshold`
-    states the numbers the rule goes by. `planned` rules have a page, and no function yet. What `repaired` rules find,
-    `repair` can set right.
+    states the numbers the rule goes by. What `repaired` rules find, `repair` can set right.
     """
 
     code: str
@@ -29,7 +28,6 @@ class Rule:
     to_do: str
     not_this: str | None = None
     threshold: str | None = None
-    planned: bool = False
     repaired: bool = False
 
 
