@@ -65,7 +65,9 @@ def _restore(
     ] = False,
     without_erasure_record: Annotated[
         bool,
-        typer.Option("--without-erasure-record", help="Restore although no record of erasures can be read."),
+        typer.Option(
+            "--without-erasure-record", help="Restore although a record of erasures cannot be read."
+        ),
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what it would do, and change nothing.")

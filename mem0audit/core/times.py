@@ -82,7 +82,9 @@ def utc_offset(text: Any) -> str | None:
 def shown(seconds: float) -> str:
     """An instant for people: "2026-11-02 06:14:07Z". A value that is no time is "unknown time"."""
     try:
-        return (_EPOCH + timedelta(seconds=seconds // 1)).strftime("%Y-%m-%d %H:%M:%SZ")
+        at = _EPOCH + timedelta(seconds=seconds // 1)
+        # strftime does not pad a year before 1000
+        return at.replace(tzinfo=None).isoformat(" ", "seconds") + "Z"
     except (OverflowError, ValueError):  # NaN, infinite, a year after 9999
         return "unknown time"
 

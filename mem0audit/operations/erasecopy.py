@@ -53,7 +53,7 @@ from mem0audit.operations.residue import (
 from mem0audit.operations.verify import show_snapshot
 from mem0audit.stores import exchange, files, overwrite, snapshots
 from mem0audit.stores.embedded import EmbeddedStore
-from mem0audit.stores.history import read_rows
+from mem0audit.stores.history import TextRow, read_rows, read_texts
 from mem0audit.stores.ledger import CannotUse
 
 SHORT: Final = 12
@@ -178,7 +178,8 @@ def _found(snapshot: Path, manifest: Manifest, covering: Covering, owners: Mappi
     state, rows = read_rows(str(snapshot / snapshot_core.HISTORY), lambda: log.anew(), alone=True)
     if state.problem is not None or rows is None:
         raise _unreadable(str(snapshot), NotChecked(snapshot_core.HISTORY, "its log does not read"))
-    asked = {i: at for i, at in rows.first.items() if i not in found.known and i not in found.spared}
+    stranded = _stranded(str(snapshot / snapshot_core.HISTORY))
+    asked = {i: at for i, at in {**stranded, **rows.first}.items() if i not in found.known | found.spared}
     earlier = set()
     unknown = set()
     for memory_id, first in asked.items():
@@ -207,6 +208,17 @@ def _found(snapshot: Path, manifest: Manifest, covering: Covering, owners: Mappi
             break
     found.earlier = frozenset(earlier)
     return found
+
+
+def _stranded(path: str) -> dict[str, None]:
+    """The memories of the rows that a migration left in tables of their own: old ones, and mem0 reads none."""
+    found: dict[str, None] = {}
+
+    def take(page: list[TextRow]) -> None:
+        found.update((str(row.memory_id), None) for row in page if row.table != "history")
+
+    read_texts(path, take, lambda _: None, found.clear, alone=True)
+    return found  # what does not read is refused where the texts are looked for
 
 
 def _of_points(

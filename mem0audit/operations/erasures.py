@@ -62,6 +62,11 @@ def erasures_on_record(
     return ErasureRecord(joined(*found), tuple(read), tuple(not_read))
 
 
+def damaged_beside(record: ErasureRecord) -> tuple[NotChecked, ...]:
+    """Records beside snapshots that are there and do not read: a ledger that does need not know what they say."""
+    return tuple(one for one in record.not_read if Path(one.what).name == RECORD and one.why != MISSING)
+
+
 def erasures_beside(folder: Path) -> tuple[Erasure, ...]:
     """Those on record beside the snapshots of a folder; () where there is no record, or none that reads."""
     found = _beside(folder)

@@ -35,7 +35,7 @@ from mem0audit.install.config import Settings
 from mem0audit.install.host import Host
 from mem0audit.operations import ledger as ledgers
 from mem0audit.operations.audit import audit
-from mem0audit.operations.erasures import erasures_on_record
+from mem0audit.operations.erasures import damaged_beside, erasures_on_record
 from mem0audit.operations.interrupted import interrupted
 from mem0audit.operations.known import known_snapshots
 from mem0audit.operations.leftmoves import refuse_left_moves
@@ -537,8 +537,8 @@ class _Record:
                     "to go on without it: --no-ledger",
                 )
             found.update(dict.fromkeys(record.erasures))
-            if not record.known:
-                not_read.update(dict.fromkeys(f"{gap.what}: {gap.why}" for gap in record.not_read))
+            gaps = damaged_beside(record) if record.known else record.not_read
+            not_read.update(dict.fromkeys(f"{gap.what}: {gap.why}" for gap in gaps))
         return _Record(tuple(found), tuple(not_read))
 
 

@@ -276,6 +276,8 @@ class _LogRows:
         self.sessions: Counter[str] = Counter()
         self.unknown_rows = 0
         self.unknown: set[str] = set()
+        self.stranded_rows = 0
+        self.stranded: set[str] = set()
 
     def take(self, page: list[TextRow]) -> None:
         """Rows of `history`, or of a table that a migration left."""
@@ -288,9 +290,14 @@ class _LogRows:
                 self.texts += texts
                 self.counts[row.table] += 1
                 self.ids.setdefault(row.table, set()).add(memory_id)
-            elif row.table == "history" and memory_id not in self.attributed:
+            elif memory_id in self.attributed:
+                continue
+            elif row.table == "history":
                 self.unknown_rows += 1
                 self.unknown.add(memory_id)
+            elif memory_id not in self.unknown:  # the others stand in `history` too, and were counted there
+                self.stranded_rows += 1
+                self.stranded.add(memory_id)
 
     def take_messages(self, page: list[MessageRow]) -> None:
         """Rows of `messages`."""
@@ -322,7 +329,8 @@ def read_log(path: str, who: Whose, everybody: Collection[str], alone: bool = Fa
     seen.fed_back = sum(min(count, LAST_MESSAGES) for count in taken.sessions.values())
     seen.ids = taken.ids.get("history", set())
     if who.scope is not None:
-        seen.unattributed = (taken.unknown_rows, len(taken.unknown))
+        rows, memories = taken.unknown_rows + taken.stranded_rows, len(taken.unknown) + len(taken.stranded)
+        seen.unattributed = (rows, memories)
     return seen
 
 

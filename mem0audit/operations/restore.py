@@ -31,7 +31,7 @@ from mem0audit.install.host import Host, resolved
 from mem0audit.install.places import look_at
 from mem0audit.operations.copied import install_of
 from mem0audit.operations.erasecopy import erase_in_copy, plan_erasing
-from mem0audit.operations.erasures import erasures_on_record
+from mem0audit.operations.erasures import damaged_beside, erasures_on_record
 from mem0audit.operations.interrupted import (
     cut_off_manifest,
     differs,
@@ -241,7 +241,14 @@ def _erasures(
             "since this snapshot was taken",
             "to restore all the same: --without-erasure-record",
         )
-    return record.for_copy(manifest), () if record.known else not_read
+    damaged = damaged_beside(record)
+    if damaged and not without:
+        raise Refused(
+            f"{damaged[0].what} {damaged[0].why}: the ledger that is here need not be the one that knows who was "
+            "erased since this snapshot was taken",
+            "to go by the ledger alone: --without-erasure-record",
+        )
+    return record.for_copy(manifest), not_read if damaged or not record.known else ()
 
 
 def check_erasures(

@@ -107,6 +107,7 @@ def test_utc_offset(text: str | None, offset: str | None) -> None:
         (NOON, "2026-11-02 12:00:00Z"),
         (NOON + 0.999, "2026-11-02 12:00:00Z"),
         (-0.5, "1969-12-31 23:59:59Z"),
+        (-62135510401, "0001-01-01 23:59:59Z"),
         (float("nan"), "unknown time"),
         (float("inf"), "unknown time"),
         (1e18, "unknown time"),

@@ -402,13 +402,13 @@ def no_other_stores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_the_policy_is_read_from_the_units_that_are_set_up(own_home: Path) -> None:
-    from mem0audit.core.schedule import SERVICE, Schedule, service_text
+    from mem0audit.core.schedule import Schedule, service_of, service_text
     from mem0audit.operations.schedule import policies
 
     folder = own_home / "snap shots 100%"
     wanted = Policy(last=3, daily=14, within="30d")
     schedule = Schedule(("/usr/bin/mem0audit",), (), str(folder), wanted, "02:30", None)
-    unit = own_home / ".config" / "systemd" / "user" / SERVICE
+    unit = own_home / ".config" / "systemd" / "user" / service_of("snapshot")
     unit.parent.mkdir(parents=True)
     unit.write_text(service_text(schedule))
     assert policies(this_host())[str(folder)] == wanted
