@@ -275,8 +275,8 @@ def apply_inside(
 
 
 def _forget(install: Install, host: Host, gone: Collection[PointId], left: Sequence[Step]) -> None:
-    """Drops the rows of what was deleted, and is not there again, from the ledger, now that the points are gone. Where it
-    cannot be written, the next audit does it."""
+    """Drops the rows of what was deleted, and is not there again, from the ledger: the points are gone. Where it cannot
+    be written, the next audit does it."""
     stay = {step.id for step in left}
     with ledgers.opened(install, host) as book:
         if book is not None and not isinstance(book, NotChecked):
