@@ -172,16 +172,18 @@ def live(
     return run(results, memory, history=history, qdrant_path=qdrant_path, config=config)
 
 
-def prune(memory: Any, *, older_than: str | None = None, to: str | None = None) -> Any:
-    """Remove expired memories inside the running agent, as the command `mem0audit prune` does with the agent stopped:
-    a snapshot of both stores first, then through the agent's own `Memory`, by id, with what its entities link of them.
+def prune(memory: Any, *, older_than: str | None = None, unused: bool = False, to: str | None = None) -> Any:
+    """Remove expired and superseded memories inside the running agent, as the command `mem0audit prune` does with the
+    agent stopped: a snapshot of both stores first, then through the agent's own `Memory`, by id, each outdated one
+    before what replaced it, with what its entities link of them.
 
     `memory` is the agent's open `Memory`, whose other threads go on meanwhile; nothing of it is swapped, and no model
     is asked. For an `AsyncMemory`, await the result. `older_than` is how long ago a memory must have expired ("30d",
-    "8w"); `to` the folder for snapshots, `snapshot_dir` of mem0audit.toml where it is None. The result
-    (`core.prune.Pruned`) has what was planned and what was done; a memory whose date was moved meanwhile stays. Raises
-    `core.errors.UsageProblem` where no folder is named or `memory` is none, `Refused` where it may not, `CouldNotRead`
-    where a store does not read whole, `Failed` where it was cut off: the same call goes on.
+    "8w"); with `unused` those go too that were neither added nor used for six months; `to` the folder for snapshots,
+    `snapshot_dir` of mem0audit.toml where it is None. The result (`core.prune.Pruned`) has what was planned and what
+    was done; a memory whose date was moved meanwhile, or that was used, stays. Raises `core.errors.UsageProblem` where
+    no folder is named or `memory` is none, `Refused` where it may not, `CouldNotRead` where a store does not read
+    whole, `Failed` where it was cut off: the same call goes on.
     """
     from mem0audit.core.errors import UsageProblem
     from mem0audit.core.retention import length
@@ -198,7 +200,7 @@ def prune(memory: Any, *, older_than: str | None = None, to: str | None = None) 
     def run() -> Any:
         host = this_host()
         folder = to or load_settings(host).snapshot_dir
-        return prune_inside(memory, host, older_than_s=seconds, folder=folder)
+        return prune_inside(memory, host, older_than_s=seconds, unused=unused, folder=folder)
 
     if is_async(memory):
         import asyncio

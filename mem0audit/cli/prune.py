@@ -32,6 +32,9 @@ OlderThanOption = Annotated[
     str | None,
     typer.Option("--older-than", metavar="30d", help="Only what expired at least so long ago."),
 ]
+UnusedOption = Annotated[
+    bool, typer.Option("--unused", help="Also what was neither added nor used for six months.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -41,6 +44,7 @@ def register(app: typer.Typer) -> None:
 
 def _prune(
     older_than: OlderThanOption = None,
+    unused: UnusedOption = False,
     to: Annotated[
         str | None,
         typer.Option("--to", metavar="DIR", help="Where the snapshot goes.  [default: snapshot_dir]"),
@@ -63,13 +67,14 @@ def _prune(
     verbose: VerboseOption = False,
     format_: FormatOption = Format.TEXT,
 ) -> int:
-    """Removes expired memories through the agent's own mem0, agent stopped.
+    """Removes expired and superseded memories, agent stopped.
 
-    mem0 only hides a memory whose expiration_date is before today in UTC. Here it is deleted by id, and what the
-    entities link of it; the log keeps its rows, and their text. A snapshot of both stores is taken first. Then both are
-    read again: no other row changed. Cut off, the same command goes on. While the agent runs, what is to go is listed,
-    and nothing changed (exit 4); `schedule prune --stop-unit` stops it, prunes and starts it again, and
-    mem0audit.prune(memory) does it inside the agent.
+    Expired: mem0 only hides a memory whose expiration_date is before today in UTC; or its time in the ledger has come.
+    Superseded, by the ledger, and added more than 180 days ago. Each is deleted by id through the agent's own mem0, an
+    outdated one before what replaced it, with what the entities link of it; the log keeps its rows, and their text. A
+    snapshot of both stores is taken first. Then both are read again: no other row changed. Cut off, the same command
+    goes on. While the agent runs, what is to go is listed, and nothing changed (exit 4); `schedule prune --stop-unit`
+    stops it, prunes and starts it again, and mem0audit.prune(memory) does it inside the agent.
     Exit: 0 done or nothing to do, 1 something is left to decide, 2 usage, 3 not read, 4 refused, 5 failed.
     """
     if due and (dry_run or yes):
@@ -88,12 +93,18 @@ def _prune(
     look = screen(named.words(), verbose=verbose)
     flags = (
         *(("--older-than", older_than) if older_than is not None else ()),
+        *(("--unused",) if unused else ()),
         *(("--to", to) if to is not None else ()),
     )
     as_json = format_ is Format.JSON
     with progress() as tell:
         plan = plan_prune(
-            install, host, older_than_s=seconds, folder=snapshot_folder(to, host), progress=tell
+            install,
+            host,
+            older_than_s=seconds,
+            unused=unused,
+            folder=snapshot_folder(to, host),
+            progress=tell,
         )
     if dry_run:
         write(

@@ -24,7 +24,7 @@ from mem0audit.cli.options import (
     QdrantPathOption,
 )
 from mem0audit.cli.output import check_output, say, screen, write
-from mem0audit.cli.prune import OlderThanOption, length_of
+from mem0audit.cli.prune import OlderThanOption, UnusedOption, length_of
 from mem0audit.cli.retention import (
     DailyOption,
     LastOption,
@@ -118,6 +118,7 @@ def _snapshot(
 @app.command("prune")
 def _prune(
     older_than: OlderThanOption = None,
+    unused: UnusedOption = False,
     stop_unit: Annotated[
         str | None,
         typer.Option(
@@ -140,7 +141,7 @@ def _prune(
     format_: FormatOption = Format.TEXT,
     output: OutputOption = None,
 ) -> int:
-    """Expired memories removed every night, after a snapshot.
+    """Expired and superseded memories removed every night, after a snapshot.
 
     With --stop-unit the agent's service is stopped for it, on nights when something is to go and where it runs, and
     always started again, whatever becomes of the job. Without, and while the agent runs, the job lists what is to go,
@@ -169,6 +170,7 @@ def _prune(
         "user" if user else "system",
         run_as,
         older_than=older_than,
+        unused=unused,
         stop_unit=stop_unit,
         cron=cron,
     )

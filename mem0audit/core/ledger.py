@@ -120,6 +120,13 @@ def day_for_mem0(expires_at: float) -> str:
     return last.date().isoformat()
 
 
+def idle_since(fact: LedgerFact) -> float | None:
+    """Since when a memory was not used, where use is recorded: since it was used last, or came. None where it is not
+    known when it came."""
+    came = fact.created_at if fact.created_at is not None else fact.confirmed_at
+    return fact.last_used_at if came is None else max(came, fact.last_used_at or came)
+
+
 # --- For agents ----------------------------------------------------------------------------------
 
 

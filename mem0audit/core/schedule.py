@@ -83,13 +83,13 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Pruning:
-    """Expired memories removed every night; the fields as of `Schedule`. `stop_unit` is the agent's, stopped before and
-    started again after it; `lock` the file that an agent locks in the vector store."""
+    """What has had its time removed every night; the fields as of `Schedule`. `stop_unit` is the agent's, stopped
+    before and started again after it; `lock` the file that an agent locks in the vector store."""
 
     job: ClassVar[Job] = "prune"
     does: ClassVar[str] = "Prune a mem0 install"
     comment: ClassVar[str] = (
-        "Expired memories of a mem0 install, removed through mem0 after a snapshot of both stores."
+        "What has had its time in a mem0 install, removed through mem0 after a snapshot of both stores."
     )
     program: tuple[str, ...]
     install: tuple[str, ...]
@@ -99,6 +99,7 @@ class Pruning:
     older_than: str | None = None
     stop_unit: str | None = None
     lock: str = ""
+    unused: bool = False
 
     def words(self) -> tuple[str, ...]:
         """The words of the command line that are this job's own."""
@@ -115,7 +116,8 @@ class Pruning:
         return (*self.program, "prune", "--due", "--to", self.folder, *self._older(), *self.install)
 
     def _older(self) -> tuple[str, ...]:
-        return ("--older-than", self.older_than) if self.older_than is not None else ()
+        older = ("--older-than", self.older_than) if self.older_than is not None else ()
+        return (*older, *(("--unused",) if self.unused else ()))
 
 
 @dataclass(frozen=True)

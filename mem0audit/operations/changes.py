@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import blake2b, md5
 from pathlib import Path
 from typing import Any, Final
@@ -213,7 +214,7 @@ def apply_steps(
         if problem is not None:
             raise Failed(f"something else changed meanwhile: {problem} ({back})", "mem0audit audit")
         left = remaining()
-        _forget(install, host, todo, left)
+        _forget(install, host, doing.gone, left)
         say("sealing", None, None)
         outcome = explain(install, host, kind, in_short(todo), progress=say)
         python = memory.versions.python
@@ -233,7 +234,7 @@ def apply_inside(
     folder: str,
     *,
     again: Callable[[], Steps],
-    still: Callable[[Mapping[str, Any]], bool],
+    still: Callable[[PointId, Mapping[str, Any]], bool],
     progress: Progress,
     now: Callable[[], float] = time.time,
 ) -> Changed:
@@ -268,19 +269,19 @@ def apply_inside(
     progress("looking at all of it again", None, None)
     stands = {step.id for step in again().steps}
     left = tuple(step for step in todo.steps if step.id in stands)
-    _forget(install, host, todo, left)
+    _forget(install, host, doing.gone, left)
     python = live.versions.python
     return _changed(doing, taken.path, left, door, python, list(taken.notes), started)
 
 
-def _forget(install: Install, host: Host, todo: Steps, left: Sequence[Step]) -> None:
-    """Drops the rows of what was deleted from the ledger, now that the points are gone. Where it cannot be written, the
-    next audit does it."""
+def _forget(install: Install, host: Host, gone: Collection[PointId], left: Sequence[Step]) -> None:
+    """Drops the rows of what was deleted, and is not there again, from the ledger: the points are gone. Where it cannot
+    be written, the next audit does it."""
     stay = {step.id for step in left}
     with ledgers.opened(install, host) as book:
         if book is not None and not isinstance(book, NotChecked):
             with suppress(CannotUse):
-                book.forget_memories(str(one) for one in todo.of("delete") if one not in stay)
+                book.forget_memories(str(one) for one in gone if one not in stay)
 
 
 def _changed(
@@ -316,7 +317,7 @@ class _Doing:
         door: Door,
         todo: Steps,
         say: Progress,
-        still: Callable[[Mapping[str, Any]], bool] | None = None,
+        still: Callable[[PointId, Mapping[str, Any]], bool] | None = None,
     ) -> None:
         self.memory = memory
         self.store = store
@@ -326,6 +327,7 @@ class _Doing:
         self.still = still
         self.outdated = {step.id for step in todo.steps if step.replaced_by is not None}
         self.expected: Counter[tuple[str, str]] = Counter()
+        self.gone: list[PointId] = []
         self.deleted = self.rewritten = self.entities = self.links = 0
 
     def do(self) -> None:
@@ -341,6 +343,7 @@ class _Doing:
             self.say("deleting memories", number, len(deletes))
             if self._delete(memory_id):
                 self.deleted += 1
+                self.gone.append(memory_id)
                 self.expected[(str(memory_id), "DELETE")] += 1
         rewrites = self.todo.of("rewrite")
         for number, memory_id in enumerate(rewrites):
@@ -350,7 +353,8 @@ class _Doing:
     def _delete(self, memory_id: PointId) -> bool:
         if isinstance(self.memory, LiveMemory):
             # an outdated one goes with what replaced it, whatever it says of itself
-            return self.memory.delete(memory_id, None if memory_id in self.outdated else self.still)
+            still = None if self.still is None else partial(self.still, memory_id)
+            return self.memory.delete(memory_id, None if memory_id in self.outdated else still)
         return self.memory.delete(memory_id)
 
     def _unlink(self, info: CollectionInfo, entity_id: PointId, dead: tuple[str, ...]) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mem0audit.core.errors import CouldNotRead, ServerProblem
+from mem0audit.core.ledger import LedgerFact
 from mem0audit.core.model import (
     CollectionInfo,
     FileProblem,
@@ -44,7 +45,8 @@ class Point:
 
 @dataclass(frozen=True)
 class Exported:
-    """What is held of a scope. `owners` are whose each id is, as the ledger saw it; `made_at` in seconds since 1970."""
+    """What is held of a scope. `owners` are whose each id is, as the ledger saw it, and `ledger` what it has of each
+    memory; `made_at` in seconds since 1970."""
 
     install: Install
     scope: Scope
@@ -57,6 +59,7 @@ class Exported:
     entities: tuple[Point, ...]
     owners: Mapping[str, Owner]
     not_read: tuple[NotChecked, ...]
+    ledger: Mapping[str, LedgerFact] = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:
@@ -127,6 +130,7 @@ def export(
             lambda problem: _InLog(not_read=_gap(path, problem)),
         )
     ids = who.ids
+    owners, known = _in_ledger(install, host, ids, ledger)
     return Exported(
         install,
         scope,
@@ -137,8 +141,9 @@ def export(
         log.stranded,
         log.messages,
         found.entities,
-        _owners(install, host, ids, ledger),
+        owners,
         (*book.not_read, *found.not_read, *log.not_read),
+        known,
     )
 
 
@@ -146,14 +151,17 @@ def _gap(path: str, problem: FileProblem) -> tuple[NotChecked, ...]:
     return (NotChecked(path, problem.detail),)
 
 
-def _owners(install: Install, host: Host, ids: frozenset[str], ledger: bool) -> dict[str, Owner]:
+def _in_ledger(
+    install: Install, host: Host, ids: frozenset[str], ledger: bool
+) -> tuple[dict[str, Owner], Mapping[str, LedgerFact]]:
     with ledgers.opened(install, host, wanted=ledger) as book:
         if book is None or isinstance(book, NotChecked):
-            return {}
+            return {}, {}
         try:
-            return {one: owner for one, owner in book.owners().items() if one in ids}
+            owners = {one: owner for one, owner in book.owners().items() if one in ids}
+            return owners, book.memories(ids)
         except CannotUse:
-            return {}
+            return {}, {}
 
 
 def _in_vectors(store: PointStore, who: Whose) -> _InVectors:

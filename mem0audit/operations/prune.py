@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mem0audit.core.changes import Step, Steps
 from mem0audit.core.errors import Refused
-from mem0audit.core.model import Install
-from mem0audit.core.prune import Backlog, Pruned, PrunePlan, backlog, hidden_since
+from mem0audit.core.ledger import UNUSED_S
+from mem0audit.core.model import Install, NotChecked, PointId
+from mem0audit.core.prune import Backlog, FromLedger, Pruned, PrunePlan, backlog, record_of, stale
+from mem0audit.core.reading import Reading
+from mem0audit.core.rules.validity import why_broken
+from mem0audit.core.times import instant
 from mem0audit.install.host import Host
+from mem0audit.operations import ledger as ledgers
 from mem0audit.operations.changes import (
     WayIn,
     apply_inside,
@@ -28,6 +35,7 @@ from mem0audit.operations.changes import (
 )
 from mem0audit.operations.look import Progress, no_collector, no_progress
 from mem0audit.operations.mem0door import Door, inside
+from mem0audit.stores.ledger import CannotUse
 
 
 def plan_prune(
@@ -35,13 +43,14 @@ def plan_prune(
     host: Host,
     *,
     older_than_s: float = 0.0,
+    unused: bool = False,
     folder: str | None,
     progress: Progress | None = None,
     door: Door | None = None,
 ) -> PrunePlan:
-    """What has had its time, at least so long ago, and what would become of it.
+    """What has had its time, and what would become of it: expired so long ago, superseded, with `unused` unused too.
 
-    Reads everything, changes nothing; the agent may be running. `folder` is where the snapshot goes that is taken
+    Reads everything, changes neither store; the agent may be running. `folder` is where the snapshot goes that is taken
     first. Why nothing can be removed now is in the plan (`blocked`). `door` is for a caller that has the install open
     itself. Raises Refused for a vector store that is no Qdrant, CouldNotRead where one of the two stores could not be
     read whole.
@@ -53,7 +62,8 @@ def plan_prune(
     if way.in_use and blocked is not None:
         here = "Or inside the agent, while it runs:\n  mem0audit.prune(memory)"
         blocked = blocked[0], "\n".join(filter(None, (blocked[1], here)))
-    reading, found = _backlog(install, host, folder, way.mem0, older_than_s, progress or no_progress)
+    asked = _Asked(folder, older_than_s, unused)
+    reading, found, _ = _backlog(install, host, asked, way.mem0, progress or no_progress)
     if found.todo.steps:
         blocked = blocked or undecodable(reading) or no_snapshot(install, host, folder)
     return PrunePlan(
@@ -68,16 +78,62 @@ def plan_prune(
         blocked=blocked,
         unseen=way.unseen,
         in_use=way.in_use,
+        unused=unused,
     )
 
 
+@dataclass(frozen=True)
+class _Asked:
+    folder: str | None
+    older_than_s: float
+    unused: bool
+
+
 def _backlog(
-    install: Install, host: Host, folder: str | None, mem0: str | None, older_than_s: float, say: Progress
-) -> tuple[Any, Backlog]:
+    install: Install, host: Host, asked: _Asked, mem0: str | None, say: Progress
+) -> tuple[Reading, Backlog, FromLedger]:
     with no_collector():
         reading = look_whole(install, host, say)
-    erased = erased_and_back(reading, host, folder)
-    return reading, backlog(reading, host.now, older_than_s=older_than_s, mem0=mem0, erased=erased)
+    erased = erased_and_back(reading, host, asked.folder)
+    reading, known = _from_ledger(install, host, reading, unused=asked.unused)
+    found = backlog(
+        reading,
+        host.now,
+        older_than_s=asked.older_than_s,
+        unused=asked.unused,
+        mem0=mem0,
+        erased=erased,
+        ledger=known,
+    )
+    return reading, found, known
+
+
+def _from_ledger(
+    install: Install, host: Host, reading: Reading, *, unused: bool
+) -> tuple[Reading, FromLedger]:
+    """What the ledger says of what is stored, once it knows of it: a day that was moved in mem0 is the newer word."""
+    with ledgers.opened(install, host) as book:
+        if book is None:
+            return reading, FromLedger()
+        if isinstance(book, NotChecked):
+            return reading, FromLedger(why_not=book.why)
+        problem = ledgers.note_seen(book, reading, host.now)
+        if problem is not None:
+            return reading, FromLedger(why_not=problem.why)
+        try:
+            since = book.used_since()
+            on_record = since is not None and host.now - since >= UNUSED_S
+            idle = frozenset(book.unused(host.now)) if unused and on_record else None
+            kept = book.kept(host.now)
+            rows = book.memories(kept.expired | kept.superseded.keys() | (idle or frozenset()))
+        except CannotUse as error:
+            return reading, FromLedger(why_not=f"{book.path}: {error.why}")
+    reading = replace(reading, kept=kept)
+    ids = {*kept.superseded, *kept.successors.values()}
+    stored = {i: home for i in ids for home in reading.memories if i in home.by_id}
+    why = {i: why_broken(reading, kept, i, stored) for i in kept.superseded}
+    broken = {i: said for i, said in why.items() if said is not None}
+    return reading, FromLedger(rows, idle, broken)
 
 
 def apply_prune(
@@ -96,9 +152,10 @@ def apply_prune(
         raise Refused(*plan.blocked)
     install, folder = plan.install, plan.folder
     assert folder is not None
+    asked = _Asked(folder, plan.older_than_s, plan.unused)
 
     def now_there(mem0: str) -> Steps:
-        return _backlog(install, host, folder, mem0, plan.older_than_s, say)[1].todo
+        return _backlog(install, host, asked, mem0, say)[1].todo
 
     def remaining() -> tuple[Step, ...]:
         there = {step.id for step in now_there(plan.mem0 or "").steps}
@@ -126,32 +183,62 @@ def prune_inside(
     host: Host,
     *,
     older_than_s: float = 0.0,
+    unused: bool = False,
     folder: str | None,
     progress: Progress | None = None,
 ) -> Pruned:
     """The same through a `Memory` or `AsyncMemory` that is open in this process; its other threads go on.
 
-    A memory whose day was moved meanwhile stays. The snapshot is taken in this process: nothing here gives back a lock
-    that SQLite holds for the agent (`stores/files.py`, `close_source`). Raises what `plan_prune` and `apply_prune`
-    raise, UsageProblem where `memory` is none.
+    A memory whose day was moved meanwhile stays, and one that was used, written anew, or found to hold after all. The
+    snapshot is taken in this process: nothing here gives back a lock that SQLite holds for the agent
+    (`stores/files.py`, `close_source`). Raises what `plan_prune` and `apply_prune` raise, UsageProblem where `memory`
+    is none.
     """
     say = progress or no_progress
     install, door, live = inside(memory, host)
-    plan = plan_prune(install, host, older_than_s=older_than_s, folder=folder, progress=progress, door=door)
+    plan = plan_prune(
+        install,
+        host,
+        older_than_s=older_than_s,
+        unused=unused,
+        folder=folder,
+        progress=progress,
+        door=door,
+    )
     if not plan.todo.steps:
         return Pruned(plan)
     if plan.blocked is not None:
         raise Refused(*plan.blocked)
     assert folder is not None
 
+    days: dict[str, Any] = {}
+    use_known = False
+
     def again() -> Steps:
-        return _backlog(plan.install, host, folder, door.mem0, older_than_s, say)[1].todo
+        nonlocal use_known
+        reading, found, known = _backlog(
+            plan.install, host, _Asked(folder, older_than_s, unused), door.mem0, say
+        )
+        home = reading.configured
+        days.update({str(i): p.expires for i, p in home.read.rows.items() if p.expires} if home else {})
+        use_known = known.unused is not None
+        return found.todo
 
-    def still(payload: Mapping[str, Any]) -> bool:
-        since = hidden_since(payload.get("expiration_date"))
-        return since is not None and host.now - since >= older_than_s
+    with ledgers.opened(plan.install, host) as book:
 
-    done = apply_inside(
-        plan.install, host, (door, live), plan.todo, folder, again=again, still=still, progress=say
-    )
+        def still(point_id: PointId, payload: Mapping[str, Any]) -> bool:
+            day, fact = payload.get("expiration_date"), None
+            with suppress(CannotUse):
+                if book is not None and not isinstance(book, NotChecked):
+                    fact = book.memories([str(point_id)]).get(str(point_id))
+            is_new = fact is not None and payload.get("hash") not in (None, fact.fact.hex())
+            if is_new or str(day or None) != str(days.get(str(point_id))):
+                fact = None  # it speaks of another text, or day
+            created = instant(payload.get("created_at"))
+            record = record_of(point_id, "", day, fact, created_at=created, use_known=use_known)
+            return stale(record, host.now, older_than_s=older_than_s, unused=unused) is not None
+
+        done = apply_inside(
+            plan.install, host, (door, live), plan.todo, folder, again=again, still=still, progress=say
+        )
     return Pruned(plan, done)

@@ -101,10 +101,11 @@ def plan_pruning(
     run_as: str | None = None,
     *,
     older_than: str | None = None,
+    unused: bool = False,
     stop_unit: str | None = None,
     cron: bool = False,
 ) -> SchedulePlan:
-    """The command of each night that removes what has expired, and the units or the crontab line for it.
+    """The command of each night that removes what has had its time, and the units or the crontab line for it.
 
     Changes nothing. With `stop_unit` the agent's unit is stopped before, if it runs, and always started again. Raises
     as `plan_schedule` does; Refused also for a store that goes when the agent stops.
@@ -128,7 +129,7 @@ def plan_pruning(
     def made(user: str | None) -> Pruning:
         assert install.vectors is not None
         lock = f"{install.vectors.value.rstrip('/')}/.lock"
-        return Pruning(program, install_words, folder, at, user, older_than, unit, lock)
+        return Pruning(program, install_words, folder, at, user, older_than, unit, lock, unused)
 
     plan = _planned(install, host, program, folder, at, scope, run_as, made, cron=cron, stops=True)
     return replace(plan, notes=(*plan.notes, *notes))

@@ -9,6 +9,7 @@ from typing import Any
 from mem0audit.core.asof import Step
 from mem0audit.core.catalogue import CATALOGUE
 from mem0audit.core.errors import CouldNotRead
+from mem0audit.core.ledger import LedgerFact
 from mem0audit.core.model import (
     CollectionInfo,
     Finding,
@@ -24,12 +25,14 @@ from mem0audit.core.model import (
 from mem0audit.core.points import clipped, normalised
 from mem0audit.install.host import Host
 from mem0audit.install.processes import holders
+from mem0audit.operations import ledger as ledgers
 from mem0audit.operations.asof import life_of
 from mem0audit.operations.audit import audit
 from mem0audit.operations.look import Progress
 from mem0audit.operations.otherroots import as_the_agent_sees_it, where_it_lies
 from mem0audit.stores.embedded import EmbeddedStore
 from mem0audit.stores.history import read_history_file, rows_of
+from mem0audit.stores.ledger import CannotUse
 from mem0audit.stores.server import connection_to
 from mem0audit.stores.serverstore import ServerStore
 
@@ -73,6 +76,9 @@ class Shown:
     not_checked: tuple[NotChecked, ...] = ()
     timeline: tuple[Step, ...] | None = None
     """Its changes with when each was written; None where that was not asked for."""
+    ledger: LedgerFact | None = None
+    """What the ledger has of it; None where it knows nothing of it."""
+    now: float = 0.0
 
 
 def show(
@@ -133,7 +139,19 @@ def show(
         incidents=tuple(i for i in report.incidents if not about.isdisjoint(i.memory_ids)),
         not_checked=not_checked,
         timeline=steps,
+        ledger=_in_ledger(install, host, str(memory_id)),
+        now=host.now,
     )
+
+
+def _in_ledger(install: Install, host: Host, memory_id: str) -> LedgerFact | None:
+    with ledgers.opened(install, host) as book:
+        if book is None or isinstance(book, NotChecked):
+            return None
+        try:
+            return book.memories([memory_id]).get(memory_id)
+        except CannotUse:
+            return None
 
 
 _InVectors = tuple[tuple[Stored, ...], tuple[Linking, ...], tuple[NotChecked, ...]]

@@ -13,6 +13,7 @@ from mem0audit.core.times import shown
 from mem0audit.operations.export import Exported, Point
 from mem0audit.report.escape import without_surrogates
 from mem0audit.report.json import SCHEMA, not_checked
+from mem0audit.report.ledger import fact_json
 
 
 def export_lines(found: Exported) -> str:
@@ -43,13 +44,14 @@ def _lines(found: Exported) -> Iterator[dict[str, Any]]:
     for point in found.points:
         points[point.id].append(point)
     for memory_id in found.ids:
-        owner = found.owners.get(memory_id)
+        owner, fact = found.owners.get(memory_id), found.ledger.get(memory_id)
         yield {
             "kind": "memory",
             "id": memory_id,
             "stored": [_point(point) for point in points.get(memory_id, ())],
             "history": [_row(row) for row in rows.get(memory_id, ())],
             "owner_in_ledger": None if owner is None else dict(zip(OWNER_KEYS, owner, strict=True)),
+            "ledger": None if fact is None else fact_json(memory_id, fact, found.made_at),
         }
     for left in found.stranded:
         yield {

@@ -355,6 +355,8 @@ def users_json(found: Users) -> str:
 def show_json(found: Shown, *, text: bool) -> str:
     """One memory. Without `text` its texts and the caller's own metadata are left out: only mem0's own
     keys, and of the others their names."""
+    from mem0audit.report.ledger import fact_json
+
     return dump(
         "show",
         {
@@ -389,6 +391,7 @@ def show_json(found: Shown, *, text: bool) -> str:
             "incidents": [incident(i) for i in found.incidents],
             "not_checked": [not_checked(n) for n in found.not_checked],
             "timeline": None if found.timeline is None else life_json(found.timeline, text=text),
+            "ledger": None if found.ledger is None else fact_json(found.memory_id, found.ledger, found.now),
         },
     )
 

@@ -55,7 +55,11 @@ def _day(at: float | None) -> str:
 
 def known_text(known: Known, screen: Screen, now: float) -> str:
     """What the ledger has of one memory."""
-    fact = known.fact
+    return "\n".join([escape(known.memory_id), *fact_lines(known.fact, screen, now)]) + "\n"
+
+
+def fact_lines(fact: LedgerFact, screen: Screen, now: float) -> list[str]:
+    """The same, without its id."""
     confirmed = (
         UNKNOWN
         if fact.confirmed_at is None
@@ -73,10 +77,7 @@ def known_text(known: Known, screen: Screen, now: float) -> str:
     if fact.superseded_at is not None:
         by = fact.superseded_by or "what is not known any more"
         rows.append(["superseded", f"{shown(fact.superseded_at)} by {by}"])
-    lines = [escape(known.memory_id)]
-    for name, value in rows:
-        lines += screen.wrap(value, hanging=14, first=f"  {name:<12}")
-    return "\n".join(lines) + "\n"
+    return [line for name, value in rows for line in screen.wrap(value, hanging=14, first=f"  {name:<12}")]
 
 
 def _ago(at: float, now: float) -> str:

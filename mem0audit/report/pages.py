@@ -311,6 +311,10 @@ def show_text(found: Shown, screen: Screen) -> str:
         lines += ["", f"entity {escape(entity.entity_id)} in {escape(entity.collection)}"]
         lines += _payload({k: v for k, v in entity.payload.items() if k != "linked_memory_ids"})
         lines.append(f"  links {memories(entity.links)}")
+    if found.ledger is not None:
+        from mem0audit.report.ledger import fact_lines
+
+        lines += ["", "ledger, as of the last audit", *fact_lines(found.ledger, screen, found.now)]
     lines += ["", "findings" if found.findings else "no finding for it"]
     for finding in found.findings:
         rule = CATALOGUE.get(finding.code)

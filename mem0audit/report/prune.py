@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from mem0audit.core.prune import RULES, Pruned, PrunePlan
@@ -75,8 +76,11 @@ def _not_due(plan: PrunePlan, screen: Screen) -> list[str]:
         lines.append(f"   {screen.command('repair', 'T701')}")
     for name, count in found.elsewhere.items():
         lines += screen.wrap(
-            f"The collection {name} has {memories(count)} that expired: name it with --collection.", hanging=2
+            f"The collection {name} has {memories(count)} that had their time: name it with --collection.",
+            hanging=2,
         )
+    for said in found.left_out:
+        lines += screen.wrap(said, hanging=2)
     return lines
 
 
@@ -86,6 +90,10 @@ def pruned_text(done: Pruned, screen: Screen) -> str:
         return prune_plan_text(done.plan, screen)
     did = done.changed
     lines = did_lines(did, screen)
+    stay = {step.id for step in did.remaining}
+    counts = Counter(_REASONS[step.code] for step in done.plan.todo.steps if step.id not in stay)
+    why = ", ".join(f"{counts[reason]:,} {reason}" for reason in RULES if counts[reason])
+    lines += screen.wrap(f"Why: {why}.", hanging=3)
     if did.remaining:
         lines += screen.wrap(f"{memories(len(did.remaining))} still there:", hanging=3)
         lines += some_lines([step_lines(step, screen) for step in did.remaining], screen)
@@ -125,4 +133,6 @@ def _plan(plan: PrunePlan) -> dict[str, Any]:
         "date_not_known_to_mem0": plan.backlog.kept_dates,
         "elsewhere": dict(plan.backlog.elsewhere),
         "in_use": plan.in_use,
+        "unused": plan.unused,
+        "left_out": list(plan.backlog.left_out),
     }

@@ -92,14 +92,15 @@ def _latest(db: sqlite3.Connection, subject: str, attribute: str) -> Fact | None
 
 def _supersede(db: sqlite3.Connection, old: Fact, new: Fact, now: int) -> bool:
     """Marks the memory of the old value superseded by that of the new one, where the ledger keeps both as memories and
-    neither is superseded yet."""
+    neither is superseded yet, and where both are one person's: what is deleted with the newer one must not be
+    another's."""
     if old.memory_id is None or new.memory_id is None or old.memory_id == new.memory_id:
-        return False
-    if not db.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'memory'").fetchall():
         return False
     done = db.execute(
         "UPDATE memory SET superseded_by = :new, superseded_at = :at WHERE id = :old AND superseded_at IS NULL"
-        " AND EXISTS (SELECT 1 FROM memory WHERE id = :new AND superseded_at IS NULL)",
+        " AND EXISTS (SELECT 1 FROM memory AS later JOIN scopes AS theirs ON theirs.id = later.subject"
+        " JOIN scopes AS ours ON ours.id = memory.subject WHERE later.id = :new AND later.superseded_at IS NULL"
+        " AND theirs.user_id = ours.user_id AND (ours.user_id <> 'null' OR theirs.agent_id = ours.agent_id))",
         {"new": _text(new.memory_id), "old": _text(old.memory_id), "at": now},
     )
     return done.rowcount == 1

@@ -571,8 +571,8 @@ class Ledger:
             return ()
         rows = self._all(
             "SELECT id FROM memory WHERE superseded_at IS NULL AND (expires_at IS NULL OR expires_at > ?) AND"
-            " max(coalesce(last_used_at, 0), coalesce(created_at, confirmed_at, 0)) < ? ORDER BY id",
-            (now, now - UNUSED_S),
+            " max(coalesce(last_used_at, 0), coalesce(created_at, confirmed_at, last_used_at, ?)) < ? ORDER BY id",
+            (now, now, now - UNUSED_S),
         )
         return tuple(_untext(i) for (i,) in rows)
 

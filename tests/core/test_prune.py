@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from mem0audit.core.prune import DAY_S, Record, hidden_since, stale
+from mem0audit.core.ledger import DAY_S
+from mem0audit.core.prune import Record, hidden_since, stale
 
 NOON = datetime(2026, 11, 30, 12, tzinfo=timezone.utc).timestamp()
 
@@ -57,10 +58,18 @@ def test_the_three_reasons() -> None:
     assert reason(superseded_at=lately, created_at=half_a_year_ago) == "superseded"
     assert reason(superseded_at=lately, created_at=NOON - 180 * DAY_S) is None
     assert reason(superseded_at=lately) is None and reason(created_at=half_a_year_ago) is None
-    # unused only where that is asked for, and where a use is on record at all
-    assert reason(last_used_at=half_a_year_ago) is None
-    assert reason(unused=True, last_used_at=half_a_year_ago) == "unused"
-    assert reason(unused=True, last_used_at=lately, created_at=half_a_year_ago) is None
-    assert (
-        reason(unused=True, expires_at=1.0, superseded_at=1.0, created_at=1.0, last_used_at=1.0) == "expired"
-    )
+    # unused only where that is asked for, and where use is on record
+    assert reason(idle_since=half_a_year_ago - 1) is None
+    assert reason(unused=True, idle_since=half_a_year_ago - 1) == "unused"
+    assert reason(unused=True, idle_since=half_a_year_ago) is None
+    assert reason(unused=True, created_at=1.0) is None
+    every = {"expires_at": NOON - DAY_S, "superseded_at": 1.0, "created_at": 1.0, "idle_since": 1.0}
+    assert reason(unused=True, **every) == "expired"
+
+
+def test_what_expired_lately_goes_for_another_reason_all_the_same() -> None:
+    record = Record("x", "user a", created_at=1.0, expires_at=NOON - DAY_S, superseded_at=2.0)
+    for days, reason in ((1, "expired"), (2, "superseded")):
+        found = stale(record, NOON, older_than_s=days * DAY_S)
+        assert found is not None and found.reason == reason
+    assert stale(Record("x", "user a", expires_at=NOON - DAY_S), NOON, older_than_s=2 * DAY_S) is None

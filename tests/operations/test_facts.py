@@ -244,25 +244,24 @@ def test_killed_at_any_statement(where: dict[str, Any]) -> None:
 def test_a_value_that_is_replaced_marks_its_memory(install: Install, where: dict[str, Any]) -> None:
     facts.remember("alice", "home", "Oslo", memory_id="m1", now=NOW, **where)
     with closing(store.connect(ledger_of(install))) as db:
-        if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'memory'").fetchall():
-            db.execute(
-                "CREATE TABLE memory (id TEXT PRIMARY KEY, superseded_by TEXT REFERENCES memory (id)"
-                " ON DELETE CASCADE, superseded_at REAL)"
-            )
-            db.executemany("INSERT INTO memory (id) VALUES (?)", [("m1",), ("m2",), ("m3",)])
-        else:
-            db.execute(
-                "INSERT OR IGNORE INTO scopes (user_id, agent_id, run_id) VALUES ('\"alice\"', 'null', 'null')"
-            )
-            db.executemany(
-                "INSERT INTO memory (id, subject, fact) SELECT ?, id, x'00' FROM scopes LIMIT 1",
-                [("m1",), ("m2",), ("m3",)],
-            )
+        db.executemany(
+            "INSERT OR IGNORE INTO scopes (user_id, agent_id, run_id) VALUES (?, 'null', ?)",
+            [('"alice"', "null"), ('"alice"', '"r"'), ('"bob"', "null")],
+        )
+        db.executemany(
+            "INSERT INTO memory (id, subject, fact) SELECT ?, id, x'00' FROM scopes WHERE user_id = ? AND run_id = ?",
+            [
+                *((one, '"alice"', "null") for one in ("m1", "m3")),
+                *(("m2", '"alice"', '"r"'), ("b1", '"bob"', "null")),
+            ],
+        )
+    facts.remember("alice", "tea", "green", memory_id="m3", now=NOW, **where)
+    facts.remember("alice", "tea", "black", memory_id="b1", valid_from=NOW + 1, now=NOW + 1, **where)
     facts.remember("alice", "home", "Bergen", memory_id="m2", valid_from=NOW + 5, now=NOW + 5, **where)
     facts.remember("alice", "home", "Quito", memory_id="m3", valid_from=NOW + 500, now=NOW + 6, **where)
     facts.remember("alice", "home", "Lima", memory_id="unknown", valid_from=NOW + 900, now=NOW + 900, **where)
     with closing(store.connect(ledger_of(install))) as db:
         rows = db.execute("SELECT id, superseded_by, superseded_at FROM memory ORDER BY id").fetchall()
-    # the value to come replaces nothing yet, and an id that the ledger does not know none at all
-    assert rows == [("m1", "m2", NOW + 5), ("m2", None, None), ("m3", None, None)]
-    assert [f.memory_id for f in facts.history("alice", **where)] == ["m1", "m2", "m3", "unknown"]
+    # the value to come replaces nothing yet, an id that the ledger does not know none at all, nor one of somebody else
+    assert rows == [("b1", None, None), ("m1", "m2", NOW + 5), ("m2", None, None), ("m3", None, None)]
+    assert [f.memory_id for f in facts.history("alice", "home", **where)] == ["m1", "m2", "m3", "unknown"]

@@ -17,9 +17,11 @@ import pytest
 
 from mem0audit.core.ledger import (
     DAY_S,
+    UNUSED_S,
     LedgerFact,
     day_for_mem0,
     hidden_from,
+    idle_since,
     oldest_first,
     predecessors,
 )
@@ -256,6 +258,11 @@ def test_use_is_recorded_and_what_was_never_used_shows_after_six_months(tmp_path
         book.note_used({"b": NOW + 100 * DAY_S})
         assert book.unused(NOW + 184 * DAY_S) == ("a", "c")
         assert book.kept(NOW + 184 * DAY_S).unused == 2
+        rows = book.memories()
+        for days in range(180, 300, 5):
+            now = NOW + days * DAY_S
+            idle = tuple(i for i in "abc" if now - (idle_since(rows[i]) or now) > UNUSED_S)
+            assert book.unused(now) == (idle if days >= 183 else ())
 
 
 def test_a_ledger_of_before_gets_the_table_and_its_memories(tmp_path: Path) -> None:

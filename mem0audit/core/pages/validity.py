@@ -19,7 +19,7 @@ RULES = (
                 "If expired is to mean gone, have them deleted; the log keeps the text (S804):",
                 commands("mem0audit repair T701 --dry-run"),
                 REPAIRED_AFTER_A_SNAPSHOT,
-                "All that mem0 hides by now, as a command for a timer:",
+                "All that mem0 hides by now, and whose time in the ledger has come, as a command for a timer:",
                 commands("mem0audit prune --dry-run"),
             )
         ),
@@ -38,6 +38,8 @@ RULES = (
                 "An agent that asks through mem0audit.live(memory.search(…)) does not get it. To remove it, and its "
                 "text from what mem0 finds:",
                 commands("mem0audit delete --memory MEMORY_ID"),
+                "All that were added more than 180 days ago:",
+                commands("mem0audit prune --dry-run"),
                 "Deleting the newer one through mem0audit deletes this one with it, first.",
             )
         ),
@@ -70,6 +72,8 @@ RULES = (
             (
                 "Nothing has to be done: rarely used is not wrong. How many are live, expired, superseded, unused:",
                 commands("mem0audit ledger status"),
+                "If what nobody asks for is to go, with what has expired and been superseded:",
+                commands("mem0audit prune --unused --dry-run"),
             )
         ),
         threshold="183 days without use.",
@@ -104,7 +108,8 @@ RULES = (
         looks_like="Of the memories that are stored, many are superseded or expired by the ledger.",
         to_do="\n".join(
             (
-                "Which they are, and the removal of the expired ones:",
+                "Which they are, and the removal of the expired ones, and of those superseded ones that were added "
+                "more than 180 days ago:",
                 commands("mem0audit audit --select T701,T702", "mem0audit prune --dry-run"),
             )
         ),
