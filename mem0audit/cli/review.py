@@ -21,6 +21,7 @@ from mem0audit.cli.options import (
     Named,
     OutputOption,
     QdrantPathOption,
+    QuietOption,
 )
 from mem0audit.cli.output import check_output, confirm, is_terminal, say, screen, write
 from mem0audit.cli.progress import progress
@@ -47,6 +48,10 @@ def _review(
     days: Annotated[int, typer.Option("--days", min=0, help="Not confirmed for so long.")] = 90,
     most: Annotated[int, typer.Option("--most", min=1, max=1000, help="So many of them.")] = 20,
     list_: Annotated[bool, typer.Option("--list", help="Show them, and ask nothing.")] = False,
+    notes: Annotated[
+        str | None,
+        typer.Option("--notes", metavar="FILE", help="Not mem0's memories: the lines of a plain notes file."),
+    ] = None,
     history: HistoryOption = None,
     qdrant_path: QdrantPathOption = None,
     collection: CollectionOption = None,
@@ -57,12 +62,15 @@ def _review(
         bool, typer.Option("--text", help="With --format json: the memories' texts too.")
     ] = False,
     output: OutputOption = None,
+    quiet: QuietOption = False,
 ) -> int:
     """Facts not confirmed for longest: confirm, replace, expire, delete.
 
     Shows the memories' texts. Of an unknown source first, then the oldest confirmation; beside each what is close to
     it. On a terminal one after the other is asked: a key each, undo, quit at any time; what was decided stays, for it
     is in the ledger at once. Deletions go through mem0 at the end, agent stopped. Nothing is decided by itself.
+    With --notes: lines without a date first, then those whose latest ISO date is oldest; c puts a confirmation into the
+    ledger, and the file is only read.
     Exit: 0, 2 usage, 3 not read, 4 refused, 5 failed.
     """
     named = Named(history, qdrant_path, None, collection, config, agent_python)
@@ -76,12 +84,27 @@ def _review(
     check_output(output)
     install, host = named.find()
     check_output(output, install)
+    if notes is not None:
+        from mem0audit.cli.notes import review_notes
+
+        if output is not None and os.path.exists(output) and os.path.samefile(output, notes):  # noqa: PTH110, PTH121
+            raise UsageProblem(f"-o {output}: is the notes file itself")
+        look = screen(named.words(), quiet=quiet, to_file=output is not None)
+        return review_notes(
+            *(notes, install, host, look),
+            days=days,
+            most=most,
+            ask=not list_,
+            format_=format_,
+            text=text,
+            output=output,
+        )
     from mem0audit.operations.review import Decisions, queue
     from mem0audit.report.review import queue_json, queue_text
 
-    with progress() as tell:
+    with progress(quiet=quiet) as tell:
         found = queue(install, host, days=days, most=most, progress=tell)
-    look = screen(named.words(), to_file=output is not None)
+    look = screen(named.words(), quiet=quiet, to_file=output is not None)
     if format_ is Format.JSON:
         write(queue_json(found, text=text), output)
         return exits.OK
@@ -237,7 +260,7 @@ def _ask_each(found: Queue, decisions: Decisions, look: Screen) -> None:
         sys.stderr.write("\n" + "\n".join(due_lines(one, at + 1, found, look)) + "\n")
         step = None
         while step is None:
-            key = _key(f"{at + 1} of {len(found.due)}   {_keys(len(one.near))} ")
+            key = key_pressed(f"{at + 1} of {len(found.due)}   {_keys(len(one.near))} ")
             sys.stderr.write(f"{key if key.isprintable() else ''}\n")
             try:
                 step = _decided(key, one, decisions, look)
@@ -294,7 +317,7 @@ def _decided(key: str, one: Due, decisions: Decisions, look: Screen) -> int | No
     return None
 
 
-def _key(question: str) -> str:
+def key_pressed(question: str) -> str:
     """One key, as soon as it is pressed, also one that was pressed before the question. At the end of the input an
     empty text."""
     import termios

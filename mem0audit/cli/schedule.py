@@ -1,4 +1,4 @@
-"""`mem0audit schedule`: snapshots and pruning every night, by systemd or cron."""
+"""`mem0audit schedule`: what is done every night, morning or week, by systemd or cron."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mem0audit.cli import exits
+from mem0audit.cli.audit import FailOn
 from mem0audit.cli.options import (
     AgentPythonOption,
     CollectionOption,
@@ -50,10 +51,25 @@ RunAsOption = Annotated[
 CronOption = Annotated[bool, typer.Option("--cron", help="A crontab line, not units.")]
 InstallOption = Annotated[bool, typer.Option("--install", help="Write the unit files.")]
 EnableOption = Annotated[bool, typer.Option("--enable", help="With --install: start the timer too.")]
+OnFailureOption = Annotated[
+    str | None,
+    typer.Option("--on-failure", metavar="COMMAND", help="For a shell, where a run failed; $1 is its name."),
+]
+RunOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--run/--no-run",
+        help="With --install: run it once now.  [default: run; not prune]",
+        show_default=False,
+    ),
+]
+ToFileOption = Annotated[
+    str | None, typer.Option("--to", metavar="FILE", help="Written anew each time, for its owner alone.")
+]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Replace unit files that differ.")]
 
 app = typer.Typer(
-    help="Every night, by systemd or cron: snapshot, prune, new; and their status.",
+    help="By systemd or cron: snapshot, prune, audit, new, review; status.",
     rich_markup_mode=None,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -79,6 +95,8 @@ def _snapshot(
     cron: CronOption = False,
     install_: InstallOption = False,
     enable_: EnableOption = False,
+    run: RunOption = None,
+    on_failure: OnFailureOption = None,
     yes: YesOption = False,
     format_: FormatOption = Format.TEXT,
     output: OutputOption = None,
@@ -87,10 +105,11 @@ def _snapshot(
 
     Each step runs only when the one before ended well; what fails is said in the journal (or by cron's mail), and the
     service has failed. Prints a systemd service and timer with the commands that set them up, and changes nothing;
-    --install writes the files, and enables nothing unless --enable. Without a policy: 14 days, 8 weeks, 12 months.
-    Exit: 0, 2 usage, 3 a store is not there, 4 refused, 5 failed.
+    --install writes the files and runs it once; only --enable starts the timer. Without a policy: 14 days, 8 weeks, 12
+    months.
+    Exit: 0, 1 the run failed, 2 usage, 3 a store is not there, 4 refused, 5 failed.
     """
-    _check_flags(cron=cron, install=install_, enable=enable_)
+    _check_flags(cron=cron, install=install_, enable=enable_, run=run)
     named = Named(history, qdrant_path, None, collection, config, agent_python)
     check_output(output)
     install, host = named.find()
@@ -111,8 +130,9 @@ def _snapshot(
         "user" if user else "system",
         run_as,
         cron=cron,
+        on_failure=on_failure,
     )
-    return _set_up(plan, host, format_, output, install=install_, enable=enable_, yes=yes)
+    return _set_up(plan, host, format_, output, install=install_, enable=enable_, yes=yes, run=run)
 
 
 @app.command("prune")
@@ -137,6 +157,8 @@ def _prune(
     cron: CronOption = False,
     install_: InstallOption = False,
     enable_: EnableOption = False,
+    run: RunOption = None,
+    on_failure: OnFailureOption = None,
     yes: YesOption = False,
     format_: FormatOption = Format.TEXT,
     output: OutputOption = None,
@@ -146,10 +168,11 @@ def _prune(
     With --stop-unit the agent's service is stopped for it, on nights when something is to go and where it runs, and
     always started again, whatever becomes of the job. Without, and while the agent runs, the job lists what is to go,
     changes nothing and fails with 4; `schedule status` says so. Prints a systemd service and timer with the commands
-    that set them up, and changes nothing; --install writes the files, and enables nothing unless --enable.
-    Exit: 0, 2 usage, 3 a store is not there, 4 refused, 5 failed.
+    that set them up, and changes nothing; --install writes the files; since it deletes and may stop the agent, it runs
+    once now only with --run; only --enable starts the timer.
+    Exit: 0, 1 the run failed, 2 usage, 3 a store is not there, 4 refused, 5 failed.
     """
-    _check_flags(cron=cron, install=install_, enable=enable_)
+    _check_flags(cron=cron, install=install_, enable=enable_, run=run)
     length_of(older_than)
     named = Named(history, qdrant_path, None, collection, config, agent_python)
     check_output(output)
@@ -173,15 +196,14 @@ def _prune(
         unused=unused,
         stop_unit=stop_unit,
         cron=cron,
+        on_failure=on_failure,
     )
-    return _set_up(plan, host, format_, output, install=install_, enable=enable_, yes=yes)
+    return _set_up(plan, host, format_, output, install=install_, enable=enable_, yes=yes, run=run)
 
 
 @app.command("new")
 def _new(
-    to: Annotated[
-        str | None, typer.Option("--to", metavar="FILE", help="Written anew each time, for its owner alone.")
-    ] = None,
+    to: ToFileOption = None,
     mail: Annotated[
         str | None,
         typer.Option("--mail", metavar="ADDRESS", help="Through the program `mail`; none if nothing is new."),
@@ -195,6 +217,8 @@ def _new(
     run_as: RunAsOption = None,
     install_: InstallOption = False,
     enable_: EnableOption = False,
+    run: RunOption = None,
+    on_failure: OnFailureOption = None,
     yes: YesOption = False,
     format_: FormatOption = Format.TEXT,
     output: OutputOption = None,
@@ -202,11 +226,11 @@ def _new(
     """What was added since yesterday, every morning.
 
     Into a file or by mail, with where it came from; never into the journal. Prints a systemd service and timer with the
-    commands that set them up, and changes nothing; --install writes the files, and enables nothing unless --enable. In
-    a crontab `mem0audit new --since 25h --quiet` does the same: cron mails what it says.
-    Exit: 0, 2 usage, 3 a store is not there, 4 refused, 5 failed.
+    commands that set them up, and changes nothing; --install writes the files and runs it once; only --enable starts
+    the timer. In a crontab `mem0audit new --since 25h --quiet` does the same: cron mails what it says.
+    Exit: 0, 1 the run failed, 2 usage, 3 a store is not there, 4 refused, 5 failed.
     """
-    _check_flags(cron=False, install=install_, enable=enable_)
+    _check_flags(cron=False, install=install_, enable=enable_, run=run)
     named = Named(history, qdrant_path, None, collection, config)
     check_output(output)
     install, host = named.find()
@@ -225,16 +249,127 @@ def _new(
         to=to,
         mail=mail,
         mailer=shutil.which("mail"),
+        on_failure=on_failure,
     )
-    return _set_up(plan, host, format_, output, install=install_, enable=enable_, yes=yes)
+    return _set_up(plan, host, format_, output, install=install_, enable=enable_, yes=yes, run=run)
 
 
-def _check_flags(*, cron: bool, install: bool, enable: bool) -> None:
+@app.command("review")
+def _review(
+    to: ToFileOption = None,
+    mail: Annotated[
+        str | None,
+        typer.Option("--mail", metavar="ADDRESS", help="Through the program `mail`; none if nothing is due."),
+    ] = None,
+    history: HistoryOption = None,
+    qdrant_path: QdrantPathOption = None,
+    collection: CollectionOption = None,
+    config: ConfigOption = None,
+    at: AtOption = "07:30",
+    user: UserOption = False,
+    run_as: RunAsOption = None,
+    install_: InstallOption = False,
+    enable_: EnableOption = False,
+    run: RunOption = None,
+    on_failure: OnFailureOption = None,
+    yes: YesOption = False,
+    format_: FormatOption = Format.TEXT,
+    output: OutputOption = None,
+) -> int:
+    """What nobody confirmed for long, every Monday.
+
+    The queue of `mem0audit review`, 20 of them, into a file or by mail; never into the journal, and nothing is decided
+    by itself. Prints a systemd service and timer with the commands that set them up, and changes nothing; --install
+    writes the files and runs it once; only --enable starts the timer. In a crontab `mem0audit review --list --quiet`
+    does the same: cron mails what it says.
+    Exit: 0, 1 the run failed, 2 usage, 3 a store is not there, 4 refused, 5 failed.
+    """
+    _check_flags(cron=False, install=install_, enable=enable_, run=run)
+    named = Named(history, qdrant_path, None, collection, config)
+    check_output(output)
+    install, host = named.find()
+    check_output(output, install)
+    check_output(to, install)
+    from mem0audit.operations.schedule import plan_telling
+
+    if install.vectors is None:
+        raise Refused("the vector store is no embedded Qdrant folder: this version reviews those only")
+    plan = plan_telling(
+        install,
+        host,
+        _program(),
+        _install_words(named, install, host),
+        at,
+        "user" if user else "system",
+        run_as,
+        to=to,
+        mail=mail,
+        mailer=shutil.which("mail"),
+        job="review",
+        on_failure=on_failure,
+    )
+    return _set_up(plan, host, format_, output, install=install_, enable=enable_, yes=yes, run=run)
+
+
+@app.command("audit")
+def _audit(
+    fail_on: Annotated[
+        FailOn | None, typer.Option("--fail-on", help="It fails from this severity on.  [default: medium]")
+    ] = None,
+    history: HistoryOption = None,
+    qdrant_path: QdrantPathOption = None,
+    collection: CollectionOption = None,
+    config: ConfigOption = None,
+    agent_python: AgentPythonOption = None,
+    at: AtOption = "05:30",
+    user: UserOption = False,
+    run_as: RunAsOption = None,
+    cron: CronOption = False,
+    install_: InstallOption = False,
+    enable_: EnableOption = False,
+    run: RunOption = None,
+    on_failure: OnFailureOption = None,
+    yes: YesOption = False,
+    format_: FormatOption = Format.TEXT,
+    output: OutputOption = None,
+) -> int:
+    """An audit every night, beside the running agent.
+
+    Findings make it fail, so that `schedule status` and --on-failure tell of them; what it says is in the journal, or
+    in cron's mail, without what memories say. Prints a systemd service and timer with the commands that set them up,
+    and changes nothing; --install writes the files and runs it once; only --enable starts the timer.
+    Exit: 0, 1 the run failed, 2 usage, 3 a store is not there, 4 refused, 5 failed.
+    """
+    _check_flags(cron=cron, install=install_, enable=enable_, run=run)
+    named = Named(history, qdrant_path, None, collection, config, agent_python)
+    check_output(output)
+    install, host = named.find()
+    check_output(output, install)
+    from mem0audit.operations.schedule import plan_auditing
+
+    plan = plan_auditing(
+        install,
+        host,
+        _program(),
+        _install_words(named, install, host),
+        at,
+        "user" if user else "system",
+        run_as,
+        fail_on=fail_on.value if fail_on is not None else None,
+        cron=cron,
+        on_failure=on_failure,
+    )
+    return _set_up(plan, host, format_, output, install=install_, enable=enable_, yes=yes, run=run)
+
+
+def _check_flags(*, cron: bool, install: bool, enable: bool, run: bool | None) -> None:
     """Raises UsageProblem for flags that mean nothing together."""
     if cron and install:
         raise UsageProblem("--cron and --install: a crontab line is put in place with crontab -e")
     if enable and not install:
         raise UsageProblem("--enable: only with --install")
+    if run is not None and not install:
+        raise UsageProblem("--run and --no-run: only with --install")
 
 
 def _set_up(
@@ -246,25 +381,35 @@ def _set_up(
     install: bool,
     enable: bool,
     yes: bool,
+    run: bool | None,
 ) -> int:
     """Does with a plan what was asked for, and says it."""
+    from mem0audit.operations.schedule import RunOnce, install_units, run_once
     from mem0audit.operations.schedule import enable as start
-    from mem0audit.operations.schedule import install_units
-    from mem0audit.report.schedule import installed_text, plan_json, plan_text
+    from mem0audit.report.schedule import installed_text, once, plan_json, plan_text
 
     for note in plan.notes:
         say(f"mem0audit: {note}")
     done = install_units(plan, host, overwrite=yes) if install else ()
     if enable:
         start(plan, host)
+    ran = None
+    if install:
+        if run is False:
+            ran = RunOnce(why_not="--no-run was given")
+        elif run is None and plan.schedule.job == "prune":
+            ran = RunOnce(why_not="it deletes, and may stop the agent: --run runs it now")
+        else:
+            say(f"mem0audit: running it once, as the timer will: {once(plan).partition(';')[0]}")
+            ran = run_once(plan, host)
     view = screen(to_file=output is not None)
     if format_ is Format.JSON:
-        write(plan_json(plan, view, done, enabled=enable), output)
-    elif install:
-        write(installed_text(plan, done, enabled=enable), output)
+        write(plan_json(plan, view, done, enabled=enable, ran=ran), output)
+    elif ran is not None:
+        write(installed_text(plan, done, view, enabled=enable, ran=ran), output)
     else:
         write(plan_text(plan, view), output)
-    return exits.OK
+    return exits.FINDINGS if ran is not None and ran.failed else exits.OK
 
 
 def _program() -> tuple[str, ...]:
@@ -327,6 +472,8 @@ def _install_words(named: Named, install: Install, host: Host) -> tuple[str, ...
 def _status(format_: FormatOption = Format.TEXT) -> int:
     """What is scheduled here, when it last ran and runs next.
 
+    Of a run that failed, how and what it said last, where the journal can be read. "database is locked" there means
+    that another program was writing for longer than is waited: what was not done is done by the next run.
     Exit: 0, 1 the last run failed, 3 unit files are there and systemd cannot be asked.
     """
     from mem0audit.operations.schedule import schedule_status

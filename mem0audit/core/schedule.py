@@ -1,4 +1,4 @@
-"""What is done every night: the commands, the systemd units and the cron line that run them. Pure text.
+"""What is done every night or week: the commands, the systemd units and the cron line that run them. Pure text.
 
 A snapshot is three commands in order, each only when the one before ended well: `snapshot create`, `snapshot verify
 --new`, `snapshot expire`. A service of Type=oneshot runs its ExecStart lines so (systemd.service(5)); in a crontab `&&`
@@ -14,8 +14,8 @@ from typing import ClassVar, Final, Literal
 
 from mem0audit.core.retention import Policy
 
-Job = Literal["snapshot", "prune", "new"]
-JOBS: Final[tuple[Job, ...]] = ("snapshot", "prune", "new")
+Job = Literal["snapshot", "prune", "audit", "new", "review"]
+JOBS: Final[tuple[Job, ...]] = ("snapshot", "prune", "audit", "new", "review")
 
 DEFAULT_POLICY: Final = Policy(daily=14, weekly=8, monthly=12)
 
@@ -44,6 +44,11 @@ def timer_of(job: Job) -> str:
     return f"{name_of(job)}.timer"
 
 
+def failed_of(job: Job) -> str:
+    """The name of the service that is started where the job's own failed."""
+    return f"{name_of(job)}-failed.service"
+
+
 class CannotSay(Exception):
     """The line cannot be written in this format; one line says why."""
 
@@ -51,7 +56,8 @@ class CannotSay(Exception):
 @dataclass(frozen=True)
 class Schedule:
     """A snapshot every night. `program` are the words that start mem0audit, the first an absolute path; `install` the
-    flags that name the install; `at` is HH:MM in local time; `user` whom it runs as, None in a user's own units."""
+    flags that name the install; `at` is HH:MM in local time; `user` whom it runs as, None in a user's own units.
+    `on_failure` is for a shell: done where a run failed."""
 
     job: ClassVar[Job] = "snapshot"
     does: ClassVar[str] = "Snapshot of a mem0 install"
@@ -64,6 +70,7 @@ class Schedule:
     policy: Policy
     at: str
     user: str | None
+    on_failure: str | None = None
 
     def words(self) -> tuple[str, ...]:
         """The words of the command line that are this job's own."""
@@ -100,6 +107,7 @@ class Pruning:
     stop_unit: str | None = None
     lock: str = ""
     unused: bool = False
+    on_failure: str | None = None
 
     def words(self) -> tuple[str, ...]:
         """The words of the command line that are this job's own."""
@@ -121,13 +129,36 @@ class Pruning:
 
 
 @dataclass(frozen=True)
-class Telling:
-    """What was added, told every morning: into the file `to`, or by mail to `mail` through the program `mailer`; the
-    other fields as of `Schedule`. What memories say goes there alone, and not into the journal."""
+class Auditing:
+    """An audit every day: findings from `fail_on` on (None: as the audit has it) make the run fail."""
 
-    job: ClassVar[Job] = "new"
-    does: ClassVar[str] = "Tell what a mem0 install remembered anew"
-    comment: ClassVar[str] = "Memories that a mem0 install added since yesterday, and where they came from."
+    job: ClassVar[Job] = "audit"
+    does: ClassVar[str] = "Audit of a mem0 install"
+    comment: ClassVar[str] = "Both stores of a mem0 install, side by side; findings make it fail."
+    folder: ClassVar[str] = ""
+    program: tuple[str, ...]
+    install: tuple[str, ...]
+    at: str
+    user: str | None
+    fail_on: str | None = None
+    on_failure: str | None = None
+
+    def words(self) -> tuple[str, ...]:
+        """The words of the command line that are this job's own."""
+        return ("--fail-on", self.fail_on) if self.fail_on is not None else ()
+
+    def commands(self, *, quiet: bool = False) -> tuple[tuple[str, ...], ...]:
+        """The one command, as words; a `quiet` one says nothing where nothing is wrong."""
+        less = ("--quiet",) if quiet else ()
+        return ((*self.program, "audit", *less, *self.words(), *self.install),)
+
+
+@dataclass(frozen=True)
+class Telling:
+    """Told to a person: each morning what was added (`job` "new"), each Monday what nobody confirmed for long
+    ("review"): into the file `to`, or by mail to `mail` through the program `mailer`; the other fields as of
+    `Schedule`. What memories say goes there alone, and not into the journal."""
+
     program: tuple[str, ...]
     install: tuple[str, ...]
     at: str
@@ -135,6 +166,22 @@ class Telling:
     to: str | None = None
     mail: str | None = None
     mailer: str = ""
+    job: Literal["new", "review"] = "new"
+    on_failure: str | None = None
+
+    @property
+    def does(self) -> str:
+        """Of its units, in a line."""
+        if self.job == "new":
+            return "Tell what a mem0 install remembered anew"
+        return "Tell which memories of a mem0 install to review"
+
+    @property
+    def comment(self) -> str:
+        """The same at length."""
+        if self.job == "new":
+            return "Memories that a mem0 install added since yesterday, and where they came from."
+        return "Memories of a mem0 install that nobody confirmed for long: is it still true?"
 
     @property
     def folder(self) -> str:
@@ -148,14 +195,19 @@ class Telling:
     def commands(self, *, quiet: bool = False) -> tuple[tuple[str, ...], ...]:
         """The one command of mem0audit, as words. An hour more than a day: no timer is exact."""
         less = ("--quiet",) if quiet or self.to is None else ()
-        return ((*self.program, "new", "--since", "25h", *less, "-o", self.to or _FRESH, *self.install),)
+        what = ("new", "--since", "25h") if self.job == "new" else ("review", "--list")
+        return ((*self.program, *what, *less, "-o", self.to or self.letter, *self.install),)
+
+    @property
+    def letter(self) -> str:
+        """What is mailed: in a folder that systemd makes for the service (0700) and removes when it ends."""
+        return f"%t/{name_of(self.job)}/{self.job}.txt"
 
 
-_FRESH: Final = "%t/mem0audit-new/new.txt"
-"""In a folder that systemd makes for the service (0700) and removes when it ends."""
 _MAIL: Final = '[ ! -s "$1" ] || exec "$2" -s "$3" "$4" <"$1"'
+_TITLES: Final = {"new": "New memories", "review": "Memories to review"}
 
-Nightly = Schedule | Pruning | Telling
+Nightly = Schedule | Pruning | Auditing | Telling
 
 
 def unit_named(text: str) -> str | None:
@@ -220,23 +272,13 @@ def service_text(schedule: Nightly) -> str:
     """The service. Raises CannotSay."""
     if isinstance(schedule, Telling):
         return _telling_text(schedule)
-    lines = [
-        f"# {schedule.comment}",
-        *_about(schedule),
-        "[Unit]",
-        f"Description={schedule.does}",
-        f"RequiresMountsFor={unit_word(schedule.folder)}",
-    ]
+    lines = [f"# {schedule.comment}", *_about(schedule), "[Unit]", f"Description={schedule.does}"]
+    if schedule.folder:
+        lines.append(f"RequiresMountsFor={unit_word(schedule.folder)}")
     if isinstance(schedule, Pruning):
         boot = "multi-user.target" if schedule.user is not None else "default.target"
         lines += ["# Made up for at boot, it does not come before the agent.", f"After={boot}"]
-    lines += [
-        "# To be told of a failure, name a unit of yours that sends a message:",
-        "#OnFailure=tell-me@%n.service",
-        "",
-        "[Service]",
-        "Type=oneshot",
-    ]
+    lines += [*_on_failure(schedule), "", "[Service]", "Type=oneshot"]
     if schedule.user is not None:
         lines.append(f"User={schedule.user}")
     stop = schedule.stop_unit if isinstance(schedule, Pruning) else None
@@ -265,7 +307,9 @@ def service_text(schedule: Nightly) -> str:
         lines += [
             "TimeoutStartSec=6h",
             "UMask=0077",
-            "# No slower than this: while the pages are copied a writing agent waits.",
+            "# No slower than this: while the pages are copied a writing agent waits."
+            if isinstance(schedule, Schedule)
+            else "# The agent comes first.",
             "Nice=5",
             "IOSchedulingClass=best-effort",
             "IOSchedulingPriority=6",
@@ -274,6 +318,37 @@ def service_text(schedule: Nightly) -> str:
         "# No PrivateTmp, ProtectSystem or other view of the files of its own: it must see the stores,",
         "# which may lie in /tmp, and who has them open, just as the agent does.",
         "NoNewPrivileges=yes",
+        "LockPersonality=yes",
+        "RestrictRealtime=yes",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _on_failure(schedule: Nightly) -> list[str]:
+    if schedule.on_failure is not None:
+        return [f"OnFailure={failed_of(schedule.job)}"]
+    return [
+        "# To be told of a failure, name a unit of yours that sends a message:",
+        "#OnFailure=tell-me@%n.service",
+    ]
+
+
+def failed_text(schedule: Nightly) -> str:
+    """The service that systemd starts where the job's own failed, for whatever reason: its program killed, too slow or
+    not there, its mount missing. A line after the job's own (ExecStopPost=) would not see the last."""
+    name = name_of(schedule.job)
+    lines = [
+        f"# Started where {service_of(schedule.job)} failed, also when it was killed or took too long.",
+        "[Unit]",
+        f"Description=Tell that {name} failed",
+        "",
+        "[Service]",
+        "Type=oneshot",
+        *([f"User={schedule.user}"] if schedule.user is not None else []),
+        f"ExecStart={exec_line(('/bin/sh', '-c', schedule.on_failure or '', 'sh', name))}",
+        "TimeoutStartSec=5min",
+        "UMask=0077",
+        "# No NoNewPrivileges: mail may need to run as somebody else.",
         "LockPersonality=yes",
         "RestrictRealtime=yes",
     ]
@@ -289,8 +364,7 @@ def _telling_text(schedule: Telling) -> str:
         f"# It goes {goes}, and nothing of it into the journal.",
         "[Unit]",
         f"Description={schedule.does}",
-        "# To be told of a failure, name a unit of yours that sends a message:",
-        "#OnFailure=tell-me@%n.service",
+        *_on_failure(schedule),
         "",
         "[Service]",
         "Type=oneshot",
@@ -299,15 +373,15 @@ def _telling_text(schedule: Telling) -> str:
         lines.append(f"User={schedule.user}")
     if schedule.to is None:
         # the specifier is systemd's: it stands as it is
-        line = line.replace(unit_word(_FRESH, argument=True), _FRESH)
+        line = line.replace(unit_word(schedule.letter, argument=True), schedule.letter)
         send = exec_line(("/bin/sh", "-c", _MAIL, "sh"))
-        more = (schedule.mailer, "New memories", schedule.mail or "")
+        more = (schedule.mailer, _TITLES[schedule.job], schedule.mail or "")
         lines += [
-            "RuntimeDirectory=mem0audit-new",
+            f"RuntimeDirectory={name_of(schedule.job)}",
             "RuntimeDirectoryMode=0700",
             f"ExecStart={line}",
             "# No mail where there is nothing to tell.",
-            f"ExecStart={' '.join((send, _FRESH, *(unit_word(word, argument=True) for word in more)))}",
+            f"ExecStart={' '.join((send, schedule.letter, *(unit_word(word, argument=True) for word in more)))}",
         ]
     else:
         lines.append(f"ExecStart={line}")
@@ -324,8 +398,10 @@ def _telling_text(schedule: Telling) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _about(schedule: Schedule | Pruning) -> list[str]:
+def _about(schedule: Schedule | Pruning | Auditing) -> list[str]:
     journal = f"journalctl -u {name_of(schedule.job)}"
+    if isinstance(schedule, Auditing):
+        return [f"# What it found, without what memories say: {journal}"]
     if isinstance(schedule, Schedule):
         return [f"# The first line that fails ends it, and the service has failed: {journal}"]
     if schedule.stop_unit is None:
@@ -341,16 +417,21 @@ def _shell(schedule: Pruning, script: str, unit: str, *more: str) -> str:
     return " ".join((f"{full}{exec_line(words)}", flag, *(unit_word(word, argument=True) for word in more)))
 
 
+def often(job: Job) -> str:
+    """How often it is done."""
+    return {"new": "every morning", "review": "every Monday"}.get(job, "every night")
+
+
 def timer_text(schedule: Nightly) -> str:
     """The timer: local time, made up for after the machine was off."""
     hour, minute = time_of_day(schedule.at)
-    often = "every morning" if isinstance(schedule, Telling) else "every night"
+    day = "Mon " if schedule.job == "review" else ""
     lines = [
         "[Unit]",
-        f"Description={schedule.does}, {often}",
+        f"Description={schedule.does}, {often(schedule.job)}",
         "",
         "[Timer]",
-        f"OnCalendar=*-*-* {hour:02d}:{minute:02d}:00",
+        f"OnCalendar={day}*-*-* {hour:02d}:{minute:02d}:00",
         *(["RandomizedDelaySec=15min"] if not isinstance(schedule, Telling) else []),
         "Persistent=true",
         "",
@@ -367,8 +448,12 @@ def cron_line(schedule: Nightly) -> str:
     r"""The line of a user's crontab. cron takes a `%` for a line's end unless a backslash stands before it
     (crontab(5)), and what else it does to backslashes differs, so that a path with one is refused. Raises CannotSay."""
     command = " && ".join(shlex.join(words) for words in schedule.commands(quiet=True))
+    if schedule.on_failure is not None:
+        command += f" || {shlex.join(('/bin/sh', '-c', schedule.on_failure, 'sh', name_of(schedule.job)))}"
     if "\\" in command or not command.isprintable():
-        raise CannotSay("a path with a backslash or a control character: no crontab line holds it surely")
+        raise CannotSay(
+            "a backslash or a control character in a path or a command: no crontab line holds it surely"
+        )
     hour, minute = time_of_day(schedule.at)
     command = command.replace("%", "\\%")
     if len(command) > LONGEST_CRON_LINE:

@@ -84,9 +84,16 @@ def _groups(uid: int) -> frozenset[int]:
     return frozenset({entry.pw_gid, *more})
 
 
-def systemctl(scope: Scope, words: Sequence[str], host: Host) -> tuple[bool, str]:
+def systemctl(scope: Scope, words: Sequence[str], host: Host, timeout: float = TIMEOUT_S) -> tuple[bool, str]:
     """Runs systemctl and gives whether it ended well, with its output or its first line of complaint."""
-    return _run(("systemctl", *(("--user",) if scope == "user" else ()), *words), host)
+    return _run(("systemctl", *(("--user",) if scope == "user" else ()), *words), host, timeout)
+
+
+def journal(scope: Scope, run: str, most: int, host: Host) -> tuple[str, ...]:
+    """The last lines that the processes of one run (InvocationID) of a unit said; none where it cannot be read."""
+    words = ("journalctl", *(("--user",) if scope == "user" else ()), "--no-pager", "--quiet")
+    well, said = _run((*words, "--output=cat", f"--lines={most}", f"_SYSTEMD_INVOCATION_ID={run}"), host)
+    return tuple(said.splitlines()) if well else ()
 
 
 def crontab(host: Host) -> tuple[bool, str]:
@@ -94,7 +101,7 @@ def crontab(host: Host) -> tuple[bool, str]:
     return _run(("crontab", "-l"), host)
 
 
-def _run(words: Sequence[str], host: Host) -> tuple[bool, str]:
+def _run(words: Sequence[str], host: Host, timeout: float = TIMEOUT_S) -> tuple[bool, str]:
     environ = {**host.environ, "LC_ALL": "C", "TZ": "UTC", "SYSTEMD_COLORS": "0", "SYSTEMD_PAGER": ""}
     try:
         done = subprocess.run(
@@ -104,7 +111,7 @@ def _run(words: Sequence[str], host: Host) -> tuple[bool, str]:
             capture_output=True,
             text=True,
             errors="backslashreplace",
-            timeout=TIMEOUT_S,
+            timeout=timeout,
             check=False,
         )
     except FileNotFoundError:
@@ -123,6 +130,7 @@ def unit_facts(scope: Scope, unit: str, host: Host) -> tuple[dict[str, str] | No
         *("LoadState", "ActiveState", "UnitFileState", "NeedDaemonReload"),
         *("NextElapseUSecRealtime", "LastTriggerUSec"),
         *("Result", "ExecMainStatus", "ExecMainStartTimestamp", "ExecMainExitTimestamp"),
+        "InvocationID",
     )
     well, said = systemctl(scope, ("show", unit, f"--property={','.join(wanted)}"), host)
     if not well:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Final, Literal
 
 import mem0audit
 from mem0audit.core import schedule as core
@@ -20,12 +21,14 @@ from mem0audit.core.model import Install, NotChecked
 from mem0audit.core.retention import Policy
 from mem0audit.core.schedule import (
     JOBS,
+    Auditing,
     CannotSay,
     Job,
     Nightly,
     Pruning,
     Schedule,
     Telling,
+    failed_of,
     service_of,
     timer_of,
     unit_named,
@@ -51,7 +54,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class SchedulePlan:
-    """What `schedule snapshot`, `schedule prune` or `schedule new` would set up.
+    """What `schedule snapshot`, `prune`, `audit`, `new` or `review` would set up.
 
     `cron` is None unless asked for; `folder_owner` is whom a folder for the snapshots that is not there yet should be
     made for, None where it is there; `notes` are said to the user."""
@@ -76,6 +79,7 @@ def plan_schedule(
     run_as: str | None = None,
     *,
     cron: bool = False,
+    on_failure: str | None = None,
 ) -> SchedulePlan:
     """The three commands of each night and the units or the crontab line for them. Changes nothing.
 
@@ -85,7 +89,7 @@ def plan_schedule(
     """
 
     def made(user: str | None) -> Schedule:
-        return Schedule(program, install_words, folder, policy, at, user)
+        return Schedule(program, install_words, folder, policy, at, user, _checked(on_failure))
 
     return _planned(install, host, program, folder, at, scope, run_as, made, cron=cron)
 
@@ -104,6 +108,7 @@ def plan_pruning(
     unused: bool = False,
     stop_unit: str | None = None,
     cron: bool = False,
+    on_failure: str | None = None,
 ) -> SchedulePlan:
     """The command of each night that removes what has had its time, and the units or the crontab line for it.
 
@@ -129,7 +134,9 @@ def plan_pruning(
     def made(user: str | None) -> Pruning:
         assert install.vectors is not None
         lock = f"{install.vectors.value.rstrip('/')}/.lock"
-        return Pruning(program, install_words, folder, at, user, older_than, unit, lock, unused)
+        return Pruning(
+            program, install_words, folder, at, user, older_than, unit, lock, unused, _checked(on_failure)
+        )
 
     plan = _planned(install, host, program, folder, at, scope, run_as, made, cron=cron, stops=True)
     return replace(plan, notes=(*plan.notes, *notes))
@@ -147,9 +154,11 @@ def plan_telling(
     to: str | None = None,
     mail: str | None = None,
     mailer: str | None = None,
+    job: Literal["new", "review"] = "new",
+    on_failure: str | None = None,
 ) -> SchedulePlan:
-    """The command of each morning that tells what was added: into the file `to`, or by mail through the program
-    `mailer`. Changes nothing. Raises UsageProblem, CouldNotRead, Refused."""
+    """The command that tells what was added, each morning, or what is to be reviewed, each Monday: into the file `to`,
+    or by mail through the program `mailer`. Changes nothing. Raises UsageProblem, CouldNotRead, Refused."""
     if (to is None) == (mail is None):
         raise UsageProblem("where to? --to FILE or --mail ADDRESS")
     if mail is not None and not _ADDRESS.fullmatch(mail):
@@ -160,6 +169,57 @@ def plan_telling(
         to = os.path.join(host.cwd, os.path.expanduser(to))  # noqa: PTH111, PTH118
         if not os.path.isdir(host.at(os.path.dirname(to))):  # noqa: PTH112, PTH120
             raise UsageProblem(f"--to {to}: there is no such folder")
+
+    def made(user: str | None) -> Telling:
+        return Telling(
+            *(program, install_words, at, user, to, mail, mailer or "", job), on_failure=_checked(on_failure)
+        )
+
+    return _reading(install, host, program, at, scope, run_as, made, cron=False)
+
+
+def plan_auditing(
+    install: Install,
+    host: Host,
+    program: tuple[str, ...],
+    install_words: tuple[str, ...],
+    at: str,
+    scope: Scope,
+    run_as: str | None = None,
+    *,
+    fail_on: str | None = None,
+    cron: bool = False,
+    on_failure: str | None = None,
+) -> SchedulePlan:
+    """The audit of each day; findings from `fail_on` on make it fail. Changes nothing. Raises UsageProblem,
+    CouldNotRead, Refused."""
+
+    def made(user: str | None) -> Auditing:
+        return Auditing(program, install_words, at, user, fail_on, _checked(on_failure))
+
+    return _reading(install, host, program, at, scope, run_as, made, cron=cron)
+
+
+def _checked(on_failure: str | None) -> str | None:
+    if on_failure is not None and not (on_failure.strip() and on_failure.isprintable()):
+        raise UsageProblem(
+            "--on-failure: one line for a shell", "as in 'mail -s \"$1 failed\" ann </dev/null'"
+        )
+    return on_failure
+
+
+def _reading(
+    install: Install,
+    host: Host,
+    program: tuple[str, ...],
+    at: str,
+    scope: Scope,
+    run_as: str | None,
+    made: Callable[[str | None], Nightly],
+    *,
+    cron: bool,
+) -> SchedulePlan:
+    """The plan of a job that only reads the stores."""
     paths = _stores(install, host, at, scope, run_as)
     held = holders(paths, host).holders
     seen = as_the_agent_sees_it(install, held, host)
@@ -174,16 +234,25 @@ def plan_telling(
         )
     user = None if scope == "user" else _user(run_as or ("root" if private else None), owners)
     uid = host.uid if user is None else units.uid_of(user)
-    wanted = Telling(program, install_words, at, user, to, mail, mailer or "")
+    wanted = made(user)
+    texts, line = _texts(wanted, scope, host, cron=cron)
+    return SchedulePlan(wanted, scope, texts, line, None, tuple(_notes(user, uid, owners, program, host)))
+
+
+def _texts(wanted: Nightly, scope: Scope, host: Host, *, cron: bool) -> tuple[tuple[Unit, ...], str | None]:
+    """The unit files, or none and the crontab line. Raises UsageProblem for what cannot be written so."""
     where = units.unit_folder(scope, host)
     try:
-        texts = (
+        line = core.cron_line(wanted) if cron else None
+        texts = [
             Unit(f"{where}/{service_of(wanted.job)}", core.service_text(wanted)),
             Unit(f"{where}/{timer_of(wanted.job)}", core.timer_text(wanted)),
-        )
+        ]
+        if wanted.on_failure is not None:
+            texts.append(Unit(f"{where}/{failed_of(wanted.job)}", core.failed_text(wanted)))
     except CannotSay as problem:
         raise UsageProblem(str(problem)) from None
-    return SchedulePlan(wanted, scope, texts, None, None, tuple(_notes(user, uid, owners, program, host)))
+    return () if cron else tuple(texts), line
 
 
 _ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._%+=-]*(@[A-Za-z0-9][A-Za-z0-9.-]*)?", re.ASCII)
@@ -258,18 +327,10 @@ def _planned(
     uid = host.uid if user is None else units.uid_of(user)
     notes += _notes(user, uid, owners, program, host)
     wanted = made(user)
-    try:
-        line = core.cron_line(wanted) if cron else None
-        where = units.unit_folder(scope, host)
-        texts = (
-            Unit(f"{where}/{service_of(wanted.job)}", core.service_text(wanted)),
-            Unit(f"{where}/{timer_of(wanted.job)}", core.timer_text(wanted)),
-        )
-    except CannotSay as problem:
-        raise UsageProblem(str(problem)) from None
+    texts, line = _texts(wanted, scope, host, cron=cron)
     there = os.path.isdir(host.at(folder))  # noqa: PTH112
     owner = None if there else user or units.account(host.uid)
-    return SchedulePlan(wanted, scope, () if cron else texts, line, owner, tuple(notes))
+    return SchedulePlan(wanted, scope, texts, line, owner, tuple(notes))
 
 
 def _stores(install: Install, host: Host, at: str, scope: Scope, run_as: str | None) -> list[str]:
@@ -391,6 +452,40 @@ def enable(plan: SchedulePlan, host: Host) -> None:
             )
 
 
+@dataclass(frozen=True)
+class RunOnce:
+    """How a run by hand ended: `why_not` where there was none; `state` as `schedule status` tells it."""
+
+    state: Scheduled | None = None
+    said: tuple[str, ...] = ()
+    why_not: str | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether there was one, and it failed."""
+        return self.state is not None and bool(self.state.last_failed)
+
+
+LONGEST_RUN_S: Final = 6 * 3600
+"""No job may take longer (TimeoutStartSec=)."""
+
+
+def run_once(plan: SchedulePlan, host: Host) -> RunOnce:
+    """Has systemd run the installed job now, as the timer will, and waits for its end. Raises nothing."""
+    service = service_of(plan.schedule.job)
+    well, said = units.systemctl(plan.scope, ("daemon-reload",), host)
+    if not well:
+        return RunOnce(why_not=said)
+    before, _ = units.unit_facts(plan.scope, service, host)
+    well, said = units.systemctl(plan.scope, ("start", service), host, timeout=LONGEST_RUN_S)
+    facts, _ = units.unit_facts(plan.scope, service, host)
+    state, _ = _scheduled(plan.schedule.job, plan.scope, host)
+    if facts is None or before is None or facts.get("InvocationID") in ("", before.get("InvocationID")):
+        return RunOnce(why_not=said)
+    lines = units.journal(plan.scope, facts["InvocationID"], 20, host)
+    return RunOnce(state, lines)
+
+
 # --- Status ----------------------------------------------------------------------------------------
 
 
@@ -414,6 +509,15 @@ class Scheduled:
     stale: bool = False
     """The files changed since systemd read them."""
     job: Job = "snapshot"
+    last_result: str | None = None
+    """systemd's word: success, exit-code, timeout, signal and others (systemd.exec(5), $SERVICE_RESULT)."""
+    last_said: tuple[str, ...] = ()
+    """Of a run that failed, the end of what it said, where the journal can be read."""
+
+    @property
+    def was_locked(self) -> bool:
+        """Whether another program had a database locked for too long."""
+        return any(_LOCKED.search(line) for line in self.last_said)
 
 
 @dataclass(frozen=True)
@@ -425,7 +529,10 @@ class ScheduleStatus:
     not_checked: tuple[NotChecked, ...]
 
 
-_CRON = re.compile(r"\bsnapshot create\b|\bprune --yes\b")
+_LOCKED = re.compile(r"database is locked|another mem0audit is writing to it")
+_CRON = re.compile(
+    r"\bsnapshot create\b|\bprune --yes\b|\bmem0audit\S* (audit --quiet|new --since|review --list)\b"
+)
 
 
 def schedule_status(host: Host) -> ScheduleStatus:
@@ -467,6 +574,8 @@ def _scheduled(job: Job, scope: Scope, host: Host) -> tuple[Scheduled | None, st
         return None, None
     ran = _time(service, "ExecMainExitTimestamp") is not None
     status = service.get("ExecMainStatus", "")
+    failed = service.get("Result") != "success" if ran else None
+    run = service.get("InvocationID", "")
     return (
         Scheduled(
             scope=scope,
@@ -476,10 +585,12 @@ def _scheduled(job: Job, scope: Scope, host: Host) -> tuple[Scheduled | None, st
             active=timer.get("ActiveState") or None,
             next_at=_time(timer, "NextElapseUSecRealtime"),
             last_at=_time(service, "ExecMainStartTimestamp") or _time(timer, "LastTriggerUSec"),
-            last_failed=service.get("Result") != "success" if ran else None,
+            last_failed=failed,
             last_exit=int(status) if ran and status.isdecimal() else None,
             stale="yes" in (timer.get("NeedDaemonReload"), service.get("NeedDaemonReload")),
             job=job,
+            last_result=service.get("Result") or None if ran else None,
+            last_said=units.journal(scope, run, 5, host) if failed and run else (),
         ),
         None,
     )

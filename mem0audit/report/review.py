@@ -19,7 +19,9 @@ LONGEST: Final = 1_500
 
 
 def queue_text(found: Queue, screen: Screen) -> str:
-    """The queue, one memory after the other."""
+    """The queue, one memory after the other; empty with `quiet` where there is none."""
+    if screen.quiet and not (found.due or found.to_delete):
+        return ""
     lines = summary(found, screen)
     for number, one in enumerate(found.due, 1):
         lines += ["", *due_lines(one, number, found, screen)]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mem0audit.core.schedule import Job, Pruning, Schedule, Telling, name_of, service_of, timer_of
-from mem0audit.operations.schedule import Scheduled, SchedulePlan, ScheduleStatus
+from mem0audit.core.schedule import Job, Pruning, Telling, name_of, often, service_of, timer_of
+from mem0audit.operations.schedule import RunOnce, Scheduled, SchedulePlan, ScheduleStatus
 from mem0audit.report.escape import escape, shell_word
 from mem0audit.report.json import dump, not_checked
 from mem0audit.report.screen import Screen, table
@@ -26,7 +26,7 @@ def plan_text(plan: SchedulePlan, screen: Screen) -> str:
 def cron_lines(plan: SchedulePlan) -> list[str]:
     """The crontab line under what it does."""
     says = "It says\n# nothing unless something failed; cron mails what it says to MAILTO."
-    if isinstance(plan.schedule, Schedule):
+    if not isinstance(plan.schedule, Pruning):
         about = f"# {plan.schedule.comment} {says}"
     else:
         about = (
@@ -52,11 +52,12 @@ def commands(plan: SchedulePlan, screen: Screen) -> list[str]:
         "schedule",
         schedule.job,
         *(("--user",) if own else ()),
-        *(("--to", schedule.folder) if not isinstance(schedule, Telling) else ()),
+        *(("--to", schedule.folder) if schedule.folder and not isinstance(schedule, Telling) else ()),
         *schedule.install,
     ]
     words_ += [*schedule.words(), "--at", schedule.at]
     words_ += ["--run-as", schedule.user] if schedule.user is not None else []
+    words_ += ["--on-failure", schedule.on_failure] if schedule.on_failure is not None else []
     found.append(f"{sudo}{program} {' '.join(map(shell_word, words_))} --install")
     return found + enabling(plan)
 
@@ -81,19 +82,32 @@ def once(plan: SchedulePlan) -> str:
     return f"sudo systemctl start {service}; sudo journalctl -u {name} -n 20"
 
 
-def installed_text(plan: SchedulePlan, done: tuple[tuple[str, str], ...], *, enabled: bool) -> str:
-    """What was written, and what is left to do."""
+def installed_text(
+    plan: SchedulePlan, done: tuple[tuple[str, str], ...], screen: Screen, *, enabled: bool, ran: RunOnce
+) -> str:
+    """What was written, how the run by hand ended, and what is left to do."""
+    job = plan.schedule.job
     lines = [f"{escape(path)}  {what}" for path, what in done]
+    if ran.state is not None:
+        lines += [f"Run once by hand: {_ended(ran.state, screen)}", *(f"  {escape(one)}" for one in ran.said)]
+        lines += _locked(screen) if ran.state.was_locked else []
+    else:
+        lines += screen.wrap(f"Not run: {ran.why_not}.", hanging=2)
+        lines += ["To run it once now, and see what it says:", f"  {once(plan)}"]
     if enabled:
-        lines.append(f"{timer_of(plan.schedule.job)} is enabled and started.")
+        lines.append(f"{timer_of(job)} is enabled and started: {often(job)} at {plan.schedule.at}.")
     else:
         lines += ["Not enabled yet:", *(f"  {command}" for command in enabling(plan))]
-    lines += ["To run it once now, and see what it says:", f"  {once(plan)}"]
     return "\n".join(lines) + "\n"
 
 
 def plan_json(
-    plan: SchedulePlan, screen: Screen, done: tuple[tuple[str, str], ...] = (), *, enabled: bool = False
+    plan: SchedulePlan,
+    screen: Screen,
+    done: tuple[tuple[str, str], ...] = (),
+    *,
+    enabled: bool = False,
+    ran: RunOnce | None = None,
 ) -> str:
     """The same for machines; `done` is what was written."""
     schedule = plan.schedule
@@ -113,6 +127,15 @@ def plan_json(
             "notes": list(plan.notes),
             "installed": [{"path": path, "what": what} for path, what in done],
             "enabled": enabled,
+            "on_failure": schedule.on_failure,
+            "ran": None
+            if ran is None
+            else {
+                "failed": ran.failed if ran.state is not None else None,
+                "exit": ran.state.last_exit if ran.state is not None else None,
+                "said": list(ran.said),
+                "why_not": ran.why_not,
+            },
         },
     )
 
@@ -130,6 +153,11 @@ def status_text(status: ScheduleStatus, screen: Screen) -> str:
     if not lines:
         lines = ["Nothing is scheduled here, as far as can be seen.", ""]
         lines += [f"To schedule snapshots:   {screen.program} schedule snapshot --to DIR", ""]
+    if status.cron:
+        lines += screen.wrap(
+            "Of cron no result is known: it mails what a line says, when something failed.", 2
+        )
+        lines.append("")
     for gap in status.not_checked:
         lines += screen.wrap(f"not seen: {gap.what}: {gap.why}", hanging=2)
     return "\n".join(lines).rstrip("\n") + "\n"
@@ -144,16 +172,41 @@ def _scheduled(one: Scheduled, screen: Screen) -> list[str]:
     state = f"{escape(one.enabled or 'not enabled')}, {escape(one.active or 'not known')}"
     last = "no run is known" if one.last_at is None else escape(one.last_at)
     if one.last_failed is not None:
-        last += "  well" if not one.last_failed else "  " + screen.alarm("FAILED")
-        if one.last_failed and one.last_exit is not None:
-            last += f", exit {one.last_exit}"
+        last += f"  {_ended(one, screen)}"
     rows = [["timer", state], ["last run", last], ["next run", escape(one.next_at or "none")]]
     lines += table(rows, indent=2)
     if one.last_failed:
+        lines += [f"    {escape(line)}" for line in one.last_said]
         lines.append(f"  {_journal(one.scope, one.job)}")
+    if one.was_locked:
+        lines += _locked(screen)
     if one.stale:
         lines.append("  The files changed since systemd read them: systemctl daemon-reload")
     return lines
+
+
+_MEANS = {1: "findings", 2: "wrong usage", 3: "not all was read", 4: "refused, nothing changed", 5: "failed"}
+"""As in the README; `snapshot verify` has 1 for a snapshot that is not good."""
+
+
+def _ended(one: Scheduled, screen: Screen) -> str:
+    if not one.last_failed:
+        return "well"
+    if one.last_result not in ("exit-code", None):
+        return screen.alarm("FAILED") + f", {escape(one.last_result)}"
+    means = f" ({_MEANS[one.last_exit]})" if one.last_exit in _MEANS and one.last_exit is not None else ""
+    if one.job == "snapshot" and one.last_exit == 1:
+        means = " (not good)"
+    return screen.alarm("FAILED") + (f", exit {one.last_exit}{means}" if one.last_exit is not None else "")
+
+
+def _locked(screen: Screen) -> list[str]:
+    says = (
+        "A database was locked: another program was writing to it for longer than is waited (15 s for a store, 5 s "
+        "for the ledger). What was not done is done by the next run. If it comes again, choose another hour (--at); "
+        "who has it open:"
+    )
+    return [*screen.wrap(says, 2, 2), f"    {screen.program} status"]
 
 
 def _journal(scope: str, job: Job) -> str:
@@ -178,6 +231,9 @@ def status_json(status: ScheduleStatus) -> str:
                     "last_at": one.last_at,
                     "last_failed": one.last_failed,
                     "last_exit": one.last_exit,
+                    "last_result": one.last_result,
+                    "last_said": list(one.last_said),
+                    "was_locked": one.was_locked,
                     "stale": one.stale,
                 }
                 for one in status.found

@@ -89,6 +89,8 @@ STEPS: Final[tuple[tuple[str, ...], ...]] = (
         "CREATE VIEW live_memory AS SELECT * FROM memory WHERE superseded_at IS NULL"
         " AND (expires_at IS NULL OR expires_at > CAST(strftime('%s', 'now') AS INTEGER))",
     ),
+    # lines of plain notes files that somebody confirmed, by their digests
+    ("CREATE TABLE notes (digest BLOB PRIMARY KEY, confirmed_at REAL NOT NULL) WITHOUT ROWID",),
 )
 """The schema, a step a version: a file of version N has the first N steps. Steps are only ever added."""
 
@@ -653,6 +655,18 @@ class Ledger:
                     *(_optional(fact.superseded_by), fact.superseded_at, _text(memory_id)),
                 ),
             )
+
+    def notes(self) -> dict[bytes, float]:
+        """When each line of a notes file was confirmed, by its digest."""
+        return dict(self._all("SELECT digest, confirmed_at FROM notes"))
+
+    def confirm_note(self, digest: bytes, at: float | None) -> None:
+        """Remembers when a line was found true; None forgets it."""
+        with self._writing() as db:
+            if at is None:
+                db.execute("DELETE FROM notes WHERE digest = ?", (digest,))
+            else:
+                db.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (digest, at))
 
     def note_to_delete(self, memory_id: str, *, wanted: bool = True) -> None:
         """Remembers that a person decided to delete a memory, until it is deleted; or, not `wanted`, that it stays."""

@@ -164,6 +164,54 @@ def test_one_after_the_other_with_undo_and_quit(tmp_path: Path, store: StoreCopy
     assert {i for i in after if dict(after[i]) != dict(before[i])} == {ids[0]}
 
 
+NOTES = """\ufeff# Ports
+
+- the API listens on 8443
+- staging moved to rack 4 (2024-03-01, was 2023-01-01)
+- the old one, said 2023-05-01T10:00Z
+* planned for 2099-01-01
+```
+---
+- new: TODAY
+no date 12026-01-01 or 2026-13-01\r
+"""
+
+
+def test_notes(tmp_path: Path, store: StoreCopy) -> None:
+    file = tmp_path / "notes.md"
+    file.write_text(
+        NOTES.replace("TODAY", time.strftime("%Y-%m-%d", time.gmtime())), encoding="utf-8", newline=""
+    )
+    before = file.read_bytes(), file.stat().st_mtime_ns
+    ran = run(tmp_path, store, "--notes", str(file), "--days", "2", "--format", "json", "--text")
+    told = check(ran.out, "review-notes")
+    assert [one["line"] for one in told["due"]] == [3, 6, 10, 5, 4]
+    assert [one["dated_at"] for one in told["due"][3:]] == ["2023-05-01 10:00:00Z", "2024-03-01 00:00:00Z"]
+    assert (told["undated"], told["due"][0]["text"]) == (3, "- the API listens on 8443")
+    without = check(run(tmp_path, store, "--notes", str(file), "--format", "json").out, "review-notes")
+    assert {one["text"] for one in without["due"]} == {None}
+    ran = run(tmp_path, store, "--notes", str(file), "--most", "1", width="60")
+    assert "3 without a date, the first 1 below" in " ".join(ran.out.split())
+    with Terminal(tmp_path, store, "--notes", str(file)) as terminal:
+        for key in "scuc":  # the second is confirmed, taken back, and confirmed again
+            terminal.expect("q quit ")
+            terminal.type(key)
+        terminal.expect("q quit ")
+        terminal.type("q")
+        terminal.expect("In the ledger: 1 confirmed. The file is as it was.")
+        assert terminal.end() == 0
+    told = check(run(tmp_path, store, "--notes", str(file), "--format", "json").out, "review-notes")
+    assert [one["line"] for one in told["due"]][:3] == [3, 10, 5]
+    assert (file.read_bytes(), file.stat().st_mtime_ns) == before
+    assert run(tmp_path, store, "--notes", str(file), "-o", str(file)).code == 2
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    for name, says in (("none", "not there"), ("binary", "no text in UTF-8"), (".", "no plain file")):
+        ran = run(tmp_path, store, "--notes", name)
+        assert (ran.code, ran.out, says in ran.err) == (3, "", True), ran.err
+    # without an install too, and then nothing can be kept of it
+    assert call(tmp_path, "review", "--notes", str(file), "--history", "h", "--qdrant-path", "q").code == 0
+
+
 def test_killed_on_the_way_nothing_is_lost(tmp_path: Path, store: StoreCopy) -> None:
     with Terminal(tmp_path, store, "--days", "0", "--most", "3") as terminal:
         first = re.findall(r"[0-9a-f-]{36}", terminal.expect("q quit "))[0]

@@ -63,7 +63,7 @@ KINDS = (
     "residue-clear",
     "fact-file",
     *("ledger-status", "ledger-memory", "ledger-expire", "ledger-used"),
-    "review",
+    *("review", "review-notes"),
     "export",
     "as-of",
     "as-of-diff",
