@@ -14,6 +14,7 @@ import typer
 from mem0audit.cli import exits
 from mem0audit.cli.options import (
     AgentPythonOption,
+    ApiKeyEnvOption,
     CollectionOption,
     ConfigOption,
     Format,
@@ -22,6 +23,7 @@ from mem0audit.cli.options import (
     Named,
     OutputOption,
     QdrantPathOption,
+    QdrantUrlOption,
 )
 from mem0audit.cli.output import check_output, say, screen, write
 from mem0audit.cli.prune import OlderThanOption, length_of
@@ -65,6 +67,8 @@ def _snapshot(
     to: ToOption = None,
     history: HistoryOption = None,
     qdrant_path: QdrantPathOption = None,
+    qdrant_url: QdrantUrlOption = None,
+    api_key_env: ApiKeyEnvOption = None,
     collection: CollectionOption = None,
     config: ConfigOption = None,
     agent_python: AgentPythonOption = None,
@@ -91,7 +95,7 @@ def _snapshot(
     Exit: 0, 2 usage, 3 a store is not there, 4 refused, 5 failed.
     """
     _check_flags(cron=cron, install=install_, enable=enable_)
-    named = Named(history, qdrant_path, None, collection, config, agent_python)
+    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env)
     check_output(output)
     install, host = named.find()
     folder = _folder(to, host)
@@ -127,6 +131,8 @@ def _prune(
     to: ToOption = None,
     history: HistoryOption = None,
     qdrant_path: QdrantPathOption = None,
+    qdrant_url: QdrantUrlOption = None,
+    api_key_env: ApiKeyEnvOption = None,
     collection: CollectionOption = None,
     config: ConfigOption = None,
     agent_python: AgentPythonOption = None,
@@ -150,15 +156,15 @@ def _prune(
     """
     _check_flags(cron=cron, install=install_, enable=enable_)
     length_of(older_than)
-    named = Named(history, qdrant_path, None, collection, config, agent_python)
+    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env)
     check_output(output)
     install, host = named.find()
     folder = _folder(to, host)
     check_output(output, install)
     from mem0audit.operations.schedule import plan_pruning
 
-    if install.vectors is None:
-        raise Refused("the vector store is no embedded Qdrant folder: this version prunes those only")
+    if install.vectors is None and install.server_url is None:
+        raise Refused(f"the vector store is {install.provider}, and no Qdrant: this version does not prune it")
     plan = plan_pruning(
         install,
         host,
@@ -186,6 +192,8 @@ def _new(
     ] = None,
     history: HistoryOption = None,
     qdrant_path: QdrantPathOption = None,
+    qdrant_url: QdrantUrlOption = None,
+    api_key_env: ApiKeyEnvOption = None,
     collection: CollectionOption = None,
     config: ConfigOption = None,
     at: AtOption = "07:00",
@@ -205,7 +213,7 @@ def _new(
     Exit: 0, 2 usage, 3 a store is not there, 4 refused, 5 failed.
     """
     _check_flags(cron=False, install=install_, enable=enable_)
-    named = Named(history, qdrant_path, None, collection, config)
+    named = Named(history, qdrant_path, qdrant_url, collection, config, api_key_env=api_key_env)
     check_output(output)
     install, host = named.find()
     check_output(output, install)
