@@ -164,7 +164,9 @@ def _prune(
     from mem0audit.operations.schedule import plan_pruning
 
     if install.vectors is None and install.server_url is None:
-        raise Refused(f"the vector store is {install.provider}, and no Qdrant: this version does not prune it")
+        raise Refused(
+            f"the vector store is {install.provider}, and no Qdrant: this version does not prune it"
+        )
     plan = plan_pruning(
         install,
         host,
