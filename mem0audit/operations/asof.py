@@ -206,6 +206,10 @@ def _from_snapshots(
         there = {i for i in unknown if lives[i].earliest <= last and lives[i].latest >= first}
         if not there:
             continue
+        if Path(one.path, snapshot_core.SERVER).is_dir():
+            why = "holds the points as its server wrote them, which only a server reads"
+            not_read.append(NotChecked(one.path, why, gap=False))
+            continue
         try:
             found = _owners_in(one.path, there)
         except CouldNotRead as problem:

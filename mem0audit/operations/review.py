@@ -96,7 +96,9 @@ def queue(
         with no_collector():
             reading = look(install, host, say)
             if not reading.vectors_readable or reading.configured is None:
-                raise CouldNotRead("the vector store could not be read whole", "mem0audit audit")
+                unread = None if reading.layout is None else reading.layout.problem
+                why = "" if unread is None else f"{place_of(install)}: {unread.detail}; "
+                raise CouldNotRead(f"{why}the vector store could not be read whole", "mem0audit audit")
             problem = ledgers.note_seen(book, reading, host.now)
         if problem is not None:
             raise Refused(problem.why)

@@ -205,7 +205,7 @@ def _notes_on_unit(unit: str, install: Install, host: Host, scope: Scope) -> lis
                 f"{dying} goes when {unit} stops: no job may stop it",
                 "move the store to a place that lasts first: mem0audit relocate --help",
             )
-        if holder.unit != unit:
+        if holder.unit != unit and install.vectors is not None:  # on a server it is removed beside it
             notes.append(
                 f"the store is open in {named(holder)}, which is not {unit}: while that runs nothing is removed"
             )
