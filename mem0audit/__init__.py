@@ -155,6 +155,7 @@ def live(
     *,
     history: str | None = None,
     qdrant_path: str | None = None,
+    qdrant_url: str | None = None,
     config: str | None = None,
 ) -> Any:
     """What mem0 found, without what the ledger calls expired or superseded: `live(memory.search(…), memory)`.
@@ -169,7 +170,9 @@ def live(
     """
     from mem0audit.operations.live import live as run
 
-    return run(results, memory, history=history, qdrant_path=qdrant_path, config=config)
+    return run(
+        results, memory, history=history, qdrant_path=qdrant_path, qdrant_url=qdrant_url, config=config
+    )
 
 
 def prune(memory: Any, *, older_than: str | None = None, unused: bool = False, to: str | None = None) -> Any:

@@ -8,6 +8,7 @@ import typer
 
 from mem0audit.cli import exits
 from mem0audit.cli.options import (
+    ApiKeyEnvOption,
     CollectionOption,
     ConfigOption,
     Format,
@@ -17,6 +18,7 @@ from mem0audit.cli.options import (
     NoLedgerOption,
     OutputOption,
     QdrantPathOption,
+    QdrantUrlOption,
     VerboseOption,
 )
 from mem0audit.cli.output import check_output, screen, write
@@ -57,6 +59,8 @@ def _as_of(
     ] = None,
     history: HistoryOption = None,
     qdrant_path: QdrantPathOption = None,
+    qdrant_url: QdrantUrlOption = None,
+    api_key_env: ApiKeyEnvOption = None,
     collection: CollectionOption = None,
     config: ConfigOption = None,
     no_ledger: NoLedgerOption = False,
@@ -78,7 +82,7 @@ def _as_of(
     from mem0audit.core.scopes import scope_of
 
     scope = scope_of(user, agent, run)
-    named = Named(history, qdrant_path, None, collection, config)
+    named = Named(history, qdrant_path, qdrant_url, collection, config, api_key_env=api_key_env)
     check_output(output)
     install, host = named.find()
     check_output(output, install)

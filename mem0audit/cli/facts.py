@@ -16,6 +16,7 @@ from mem0audit.cli.options import (
     Named,
     OutputOption,
     QdrantPathOption,
+    QdrantUrlOption,
 )
 from mem0audit.cli.output import check_output, confirm, say, screen, write
 from mem0audit.core.errors import UsageProblem
@@ -44,10 +45,14 @@ AttributeOrAll = Annotated[
 
 
 def _find(
-    history: str | None, qdrant_path: str | None, config: str | None, output: str | None
+    history: str | None,
+    qdrant_path: str | None,
+    qdrant_url: str | None,
+    config: str | None,
+    output: str | None,
 ) -> tuple[Install, Host]:
     check_output(output)
-    install, host = Named(history, qdrant_path, None, None, config).find()
+    install, host = Named(history, qdrant_path, qdrant_url, None, config).find()
     check_output(output, install)
     return install, host
 
@@ -79,6 +84,7 @@ def _remember(
     ] = None,
     history: HistoryOption = None,
     qdrant_path: QdrantPathOption = None,
+    qdrant_url: QdrantUrlOption = None,
     config: ConfigOption = None,
     format_: FormatOption = Format.TEXT,
     output: OutputOption = None,
@@ -88,7 +94,7 @@ def _remember(
     Nothing is overwritten. T is UTC unless it names an offset; a date is its start. A value to come holds when its time
     comes. Exit: 0, 2 usage, 4 refused (it does not begin after the last one, or before that one's end), 5 failed.
     """
-    install, host = _find(history, qdrant_path, config, output)
+    install, host = _find(history, qdrant_path, qdrant_url, config, output)
     from mem0audit.core.validity import Fact
     from mem0audit.operations.facts import remember
     from mem0audit.report.facts import change_json, remembered_text
@@ -110,6 +116,7 @@ def _current(
     attribute: AttributeOrAll = None,
     history: HistoryOption = None,
     qdrant_path: QdrantPathOption = None,
+    qdrant_url: QdrantUrlOption = None,
     config: ConfigOption = None,
     format_: FormatOption = Format.TEXT,
     output: OutputOption = None,
@@ -119,7 +126,7 @@ def _current(
     One attribute prints its value, a subject `attribute: value` lines, ready for a prompt. It is as-of now. Where
     nothing holds, nothing is printed. Exit: 0, 1 no value, 2 usage, 3 the ledger could not be read.
     """
-    install, host = _find(history, qdrant_path, config, output)
+    install, host = _find(history, qdrant_path, qdrant_url, config, output)
     return _state(install, host, host.now, subject, attribute, format_, output)
 
 
@@ -132,6 +139,7 @@ def _as_of(
     attribute: AttributeOrAll = None,
     history: HistoryOption = None,
     qdrant_path: QdrantPathOption = None,
+    qdrant_url: QdrantUrlOption = None,
     config: ConfigOption = None,
     format_: FormatOption = Format.TEXT,
     output: OutputOption = None,
@@ -141,7 +149,7 @@ def _as_of(
     The start of a value belongs to it, its end to the next. A date, or a time to the minute, is its end.
     Exit: 0, 1 no value, 2 usage, 3 the ledger could not be read.
     """
-    install, host = _find(history, qdrant_path, config, output)
+    install, host = _find(history, qdrant_path, qdrant_url, config, output)
     return _state(install, host, _moment(at, host.now, end=True), subject, attribute, format_, output)
 
 
@@ -175,6 +183,7 @@ def _revoke(
     ] = None,
     history: HistoryOption = None,
     qdrant_path: QdrantPathOption = None,
+    qdrant_url: QdrantUrlOption = None,
     config: ConfigOption = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask where a value is planned.")] = False,
     format_: FormatOption = Format.TEXT,
@@ -185,7 +194,7 @@ def _revoke(
     Where another value is planned it says first what it will do, and asks: the planned one stays. Refused (4): a value
     that is not known or over already, a time at or before its start. Exit: 0, 2 usage, 4 refused, 5 failed.
     """
-    install, host = _find(history, qdrant_path, config, output)
+    install, host = _find(history, qdrant_path, qdrant_url, config, output)
     from mem0audit.operations.facts import apply_revoke, plan_revoke
     from mem0audit.report.facts import change_json, revoked_text
 
@@ -210,6 +219,7 @@ def _history(
     attribute: AttributeOrAll = None,
     history: HistoryOption = None,
     qdrant_path: QdrantPathOption = None,
+    qdrant_url: QdrantUrlOption = None,
     config: ConfigOption = None,
     format_: FormatOption = Format.TEXT,
     output: OutputOption = None,
@@ -218,7 +228,7 @@ def _history(
 
     Exit: 0, 1 no value, 2 usage, 3 the ledger could not be read.
     """
-    install, host = _find(history, qdrant_path, config, output)
+    install, host = _find(history, qdrant_path, qdrant_url, config, output)
     from mem0audit.operations.facts import history as every
     from mem0audit.report.facts import facts_json, history_text
 

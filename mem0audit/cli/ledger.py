@@ -12,6 +12,7 @@ import typer
 from mem0audit.cli import exits
 from mem0audit.cli.options import (
     AgentPythonOption,
+    ApiKeyEnvOption,
     CollectionOption,
     ConfigOption,
     Format,
@@ -19,6 +20,7 @@ from mem0audit.cli.options import (
     HistoryOption,
     Named,
     QdrantPathOption,
+    QdrantUrlOption,
 )
 from mem0audit.cli.output import confirm, say, screen, write
 from mem0audit.core.errors import Refused, UsageProblem
@@ -43,6 +45,8 @@ NeverOption = Annotated[bool, typer.Option("--never", help="It holds on.")]
 def _status(
     history: HistoryOption = None,
     qdrant_path: QdrantPathOption = None,
+    qdrant_url: QdrantUrlOption = None,
+    api_key_env: ApiKeyEnvOption = None,
     collection: CollectionOption = None,
     config: ConfigOption = None,
     format_: FormatOption = Format.TEXT,
@@ -52,7 +56,7 @@ def _status(
     As of the last audit or snapshot, which fill the ledger. No store is opened.
     Exit: 0, 2 usage, 3 there is no ledger yet, 4 it cannot be used.
     """
-    named = Named(history, qdrant_path, None, collection, config)
+    named = Named(history, qdrant_path, qdrant_url, collection, config, api_key_env=api_key_env)
     install, host = named.find()
     from mem0audit.operations.ledgerfacts import ledger_status
     from mem0audit.report.ledger import status_json, status_text
@@ -72,6 +76,8 @@ def _source(
     unknown: Annotated[bool, typer.Option("--unknown", help="Nobody knows.")] = False,
     history: HistoryOption = None,
     qdrant_path: QdrantPathOption = None,
+    qdrant_url: QdrantUrlOption = None,
+    api_key_env: ApiKeyEnvOption = None,
     collection: CollectionOption = None,
     config: ConfigOption = None,
     format_: FormatOption = Format.TEXT,
@@ -83,7 +89,7 @@ def _source(
     """
     if source is not None and unknown:
         raise UsageProblem("--unknown: and a source, which is it?")
-    named = Named(history, qdrant_path, None, collection, config)
+    named = Named(history, qdrant_path, qdrant_url, collection, config, api_key_env=api_key_env)
     install, host = named.find()
     from mem0audit.operations import ledgerfacts
     from mem0audit.report.ledger import known_json, known_text
@@ -130,6 +136,8 @@ def expire(
     never: NeverOption = False,
     history: HistoryOption = None,
     qdrant_path: QdrantPathOption = None,
+    qdrant_url: QdrantUrlOption = None,
+    api_key_env: ApiKeyEnvOption = None,
     collection: CollectionOption = None,
     config: ConfigOption = None,
     agent_python: AgentPythonOption = None,
@@ -147,7 +155,7 @@ def expire(
     date, agent stopped: text and vectors stay, no model is asked. It hides, and deletes nothing (T701).
     Exit: 0, 2 usage, 3 no such memory, 4 refused, 5 failed (run it again).
     """
-    named = Named(history, qdrant_path, None, collection, config, agent_python)
+    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env)
     install, host = named.find()
     wanted = moment(at, in_, never, host.now)
     from mem0audit.operations.ledgerfacts import apply_expiry, plan_expiry
@@ -181,6 +189,8 @@ def _supersede(
     none: Annotated[bool, typer.Option("--none", help="Nothing replaced it: OLD holds after all.")] = False,
     history: HistoryOption = None,
     qdrant_path: QdrantPathOption = None,
+    qdrant_url: QdrantUrlOption = None,
+    api_key_env: ApiKeyEnvOption = None,
     collection: CollectionOption = None,
     config: ConfigOption = None,
     format_: FormatOption = Format.TEXT,
@@ -194,7 +204,7 @@ def _supersede(
     """
     if (new is None) is not none:
         raise UsageProblem("by which one? Name NEW, or --none where nothing replaced it")
-    named = Named(history, qdrant_path, None, collection, config)
+    named = Named(history, qdrant_path, qdrant_url, collection, config, api_key_env=api_key_env)
     install, host = named.find()
     from mem0audit.operations.ledgerfacts import supersede
     from mem0audit.report.ledger import known_json, superseded_text
@@ -237,6 +247,8 @@ def results_in(lines: Iterator[str] | Any, *, bare: bool) -> Iterator[Any]:
 def _annotate(
     history: HistoryOption = None,
     qdrant_path: QdrantPathOption = None,
+    qdrant_url: QdrantUrlOption = None,
+    api_key_env: ApiKeyEnvOption = None,
     collection: CollectionOption = None,
     config: ConfigOption = None,
 ) -> int:
@@ -246,7 +258,7 @@ def _annotate(
     one memory a line or the whole answer on one; leaves out what is expired or superseded, and adds `confirmed`, a day,
     to the others. Records no use: `ledger used` does. Exit: 0, 2 usage, 3 there is no ledger yet, 4 it cannot be used.
     """
-    named = Named(history, qdrant_path, None, collection, config)
+    named = Named(history, qdrant_path, qdrant_url, collection, config, api_key_env=api_key_env)
     install, host = named.find()
     from mem0audit.core.ledger import annotated
     from mem0audit.operations.ledgerfacts import rows_of
@@ -261,6 +273,8 @@ def _annotate(
 def _used(
     history: HistoryOption = None,
     qdrant_path: QdrantPathOption = None,
+    qdrant_url: QdrantUrlOption = None,
+    api_key_env: ApiKeyEnvOption = None,
     collection: CollectionOption = None,
     config: ConfigOption = None,
     format_: FormatOption = Format.TEXT,
@@ -270,7 +284,7 @@ def _used(
     Reads ids, or what mem0's search gave, from standard input, one a line. What was not used for six months shows in
     `ledger status` and as T704. Exit: 0, 2 usage, 3 there is no ledger yet, 4 it cannot be used.
     """
-    named = Named(history, qdrant_path, None, collection, config)
+    named = Named(history, qdrant_path, qdrant_url, collection, config, api_key_env=api_key_env)
     install, host = named.find()
     from mem0audit.operations.ledgerfacts import note_used
     from mem0audit.report.ledger import used_json, used_text

@@ -9,6 +9,7 @@ import typer
 from mem0audit.cli import exits
 from mem0audit.cli.asof import past_moment
 from mem0audit.cli.options import (
+    ApiKeyEnvOption,
     CollectionOption,
     ConfigOption,
     Format,
@@ -18,6 +19,7 @@ from mem0audit.cli.options import (
     NoLedgerOption,
     OutputOption,
     QdrantPathOption,
+    QdrantUrlOption,
     QuietOption,
     VerboseOption,
 )
@@ -40,6 +42,8 @@ def _new(
     run: RunOption = None,
     history: HistoryOption = None,
     qdrant_path: QdrantPathOption = None,
+    qdrant_url: QdrantUrlOption = None,
+    api_key_env: ApiKeyEnvOption = None,
     collection: CollectionOption = None,
     config: ConfigOption = None,
     no_ledger: NoLedgerOption = False,
@@ -60,7 +64,7 @@ def _new(
     from mem0audit.core.scopes import scope_of
 
     scope = scope_of(user, agent, run)
-    named = Named(history, qdrant_path, None, collection, config)
+    named = Named(history, qdrant_path, qdrant_url, collection, config, api_key_env=api_key_env)
     check_output(output)
     install, host = named.find()
     check_output(output, install)

@@ -12,6 +12,7 @@ import typer
 from mem0audit.cli import exits
 from mem0audit.cli.options import (
     AgentPythonOption,
+    ApiKeyEnvOption,
     CollectionOption,
     ConfigOption,
     Format,
@@ -52,6 +53,7 @@ def _prune(
     history: HistoryOption = None,
     qdrant_path: QdrantPathOption = None,
     qdrant_url: QdrantUrlOption = None,
+    api_key_env: ApiKeyEnvOption = None,
     collection: CollectionOption = None,
     config: ConfigOption = None,
     agent_python: AgentPythonOption = None,
@@ -80,7 +82,7 @@ def _prune(
     if due and (dry_run or yes):
         raise UsageProblem("--due: changes nothing, and goes with neither --dry-run nor --yes")
     seconds = length_of(older_than)
-    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python)
+    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env)
     install, host = named.find()
     from mem0audit.operations.prune import apply_prune, plan_prune
     from mem0audit.report import prune as report

@@ -13,6 +13,7 @@ from mem0audit.cli import ledger as ledger_commands
 from mem0audit.cli.ledger import IdArgument
 from mem0audit.cli.options import (
     AgentPythonOption,
+    ApiKeyEnvOption,
     CollectionOption,
     ConfigOption,
     Format,
@@ -21,6 +22,7 @@ from mem0audit.cli.options import (
     Named,
     OutputOption,
     QdrantPathOption,
+    QdrantUrlOption,
     QuietOption,
 )
 from mem0audit.cli.output import check_output, confirm, is_terminal, say, screen, write
@@ -54,6 +56,8 @@ def _review(
     ] = None,
     history: HistoryOption = None,
     qdrant_path: QdrantPathOption = None,
+    qdrant_url: QdrantUrlOption = None,
+    api_key_env: ApiKeyEnvOption = None,
     collection: CollectionOption = None,
     config: ConfigOption = None,
     agent_python: AgentPythonOption = None,
@@ -73,7 +77,7 @@ def _review(
     ledger, and the file is only read.
     Exit: 0, 2 usage, 3 not read, 4 refused, 5 failed.
     """
-    named = Named(history, qdrant_path, None, collection, config, agent_python)
+    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env)
     if context.invoked_subcommand is not None:
         if named.words():
             raise UsageProblem(
@@ -126,6 +130,8 @@ def _confirm(
     source: SourceOption = None,
     history: HistoryOption = None,
     qdrant_path: QdrantPathOption = None,
+    qdrant_url: QdrantUrlOption = None,
+    api_key_env: ApiKeyEnvOption = None,
     collection: CollectionOption = None,
     config: ConfigOption = None,
     format_: FormatOption = Format.TEXT,
@@ -135,7 +141,7 @@ def _confirm(
     One whose source is not known needs --source: what cannot be traced can only be deleted.
     Exit: 0, 2 usage, 3 no such memory, 4 refused.
     """
-    named = Named(history, qdrant_path, None, collection, config)
+    named = Named(history, qdrant_path, qdrant_url, collection, config, api_key_env=api_key_env)
     install, host = named.find()
     from mem0audit.operations import ledgerfacts
     from mem0audit.report.ledger import known_json, known_text
@@ -158,6 +164,8 @@ def _replace(
     source: SourceOption = None,
     history: HistoryOption = None,
     qdrant_path: QdrantPathOption = None,
+    qdrant_url: QdrantUrlOption = None,
+    api_key_env: ApiKeyEnvOption = None,
     collection: CollectionOption = None,
     config: ConfigOption = None,
     agent_python: AgentPythonOption = None,
@@ -169,7 +177,7 @@ def _replace(
     Through mem0's own update, with your own embedder (--config), to which the text goes. Its old text stays in the log.
     Exit: 0, 2 usage, 3 no such memory, 4 refused, 5 failed.
     """
-    named = Named(history, qdrant_path, None, collection, config, agent_python)
+    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env)
     install, host = named.find()
     from mem0audit.install.config import load_mem0_config, load_settings
     from mem0audit.operations import ledgerfacts
@@ -213,6 +221,8 @@ def _delete(
     memory_id: IdArgument,
     history: HistoryOption = None,
     qdrant_path: QdrantPathOption = None,
+    qdrant_url: QdrantUrlOption = None,
+    api_key_env: ApiKeyEnvOption = None,
     collection: CollectionOption = None,
     config: ConfigOption = None,
     agent_python: AgentPythonOption = None,

@@ -15,6 +15,7 @@ from mem0audit.cli import exits
 from mem0audit.cli.audit import FailOn
 from mem0audit.cli.options import (
     AgentPythonOption,
+    ApiKeyEnvOption,
     CollectionOption,
     ConfigOption,
     Format,
@@ -23,6 +24,7 @@ from mem0audit.cli.options import (
     Named,
     OutputOption,
     QdrantPathOption,
+    QdrantUrlOption,
 )
 from mem0audit.cli.output import check_output, say, screen, write
 from mem0audit.cli.prune import OlderThanOption, UnusedOption, length_of
@@ -81,6 +83,8 @@ def _snapshot(
     to: ToOption = None,
     history: HistoryOption = None,
     qdrant_path: QdrantPathOption = None,
+    qdrant_url: QdrantUrlOption = None,
+    api_key_env: ApiKeyEnvOption = None,
     collection: CollectionOption = None,
     config: ConfigOption = None,
     agent_python: AgentPythonOption = None,
@@ -110,7 +114,7 @@ def _snapshot(
     Exit: 0, 1 the run failed, 2 usage, 3 a store is not there, 4 refused, 5 failed.
     """
     _check_flags(cron=cron, install=install_, enable=enable_, run=run)
-    named = Named(history, qdrant_path, None, collection, config, agent_python)
+    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env)
     check_output(output)
     install, host = named.find()
     folder = _folder(to, host)
@@ -148,6 +152,8 @@ def _prune(
     to: ToOption = None,
     history: HistoryOption = None,
     qdrant_path: QdrantPathOption = None,
+    qdrant_url: QdrantUrlOption = None,
+    api_key_env: ApiKeyEnvOption = None,
     collection: CollectionOption = None,
     config: ConfigOption = None,
     agent_python: AgentPythonOption = None,
@@ -174,15 +180,17 @@ def _prune(
     """
     _check_flags(cron=cron, install=install_, enable=enable_, run=run)
     length_of(older_than)
-    named = Named(history, qdrant_path, None, collection, config, agent_python)
+    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env)
     check_output(output)
     install, host = named.find()
     folder = _folder(to, host)
     check_output(output, install)
     from mem0audit.operations.schedule import plan_pruning
 
-    if install.vectors is None:
-        raise Refused("the vector store is no embedded Qdrant folder: this version prunes those only")
+    if install.vectors is None and install.server_url is None:
+        raise Refused(
+            f"the vector store is {install.provider}, and no Qdrant: this version does not prune it"
+        )
     plan = plan_pruning(
         install,
         host,
@@ -210,6 +218,8 @@ def _new(
     ] = None,
     history: HistoryOption = None,
     qdrant_path: QdrantPathOption = None,
+    qdrant_url: QdrantUrlOption = None,
+    api_key_env: ApiKeyEnvOption = None,
     collection: CollectionOption = None,
     config: ConfigOption = None,
     at: AtOption = "07:00",
@@ -231,7 +241,7 @@ def _new(
     Exit: 0, 1 the run failed, 2 usage, 3 a store is not there, 4 refused, 5 failed.
     """
     _check_flags(cron=False, install=install_, enable=enable_, run=run)
-    named = Named(history, qdrant_path, None, collection, config)
+    named = Named(history, qdrant_path, qdrant_url, collection, config, api_key_env=api_key_env)
     check_output(output)
     install, host = named.find()
     check_output(output, install)

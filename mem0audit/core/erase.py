@@ -28,11 +28,13 @@ class Left:
 class HeldBy:
     """A snapshot or another store that has memories of the scope too, and how many; None where it could not be read.
 
-    `is_here`: in other collections of the very folder."""
+    `is_here`: in other collections of the very folder. `of_server`: a snapshot with the files of a server, which only a
+    server reads."""
 
     path: str
     memories: int | None
     is_here: bool = False
+    of_server: bool = False
 
 
 @dataclass(frozen=True)

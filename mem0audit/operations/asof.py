@@ -18,6 +18,7 @@ from mem0audit.core.model import (
     Install,
     NotChecked,
     PointId,
+    PointStore,
     VectorFacts,
 )
 from mem0audit.core.points import Owner
@@ -32,6 +33,7 @@ from mem0audit.operations.known import known_snapshots
 from mem0audit.operations.look import Progress, no_collector, no_progress
 from mem0audit.operations.otherroots import as_the_agent_sees_it, where_it_lies
 from mem0audit.operations.residue import collections_of, owner_in
+from mem0audit.operations.stores import store_of
 from mem0audit.stores.embedded import EmbeddedStore
 from mem0audit.stores.history import read_history, rows_at
 from mem0audit.stores.ledger import CannotUse
@@ -96,11 +98,17 @@ def read_past(
             folder = install.vectors.value
             say("reading the memories", None, None)
             seen = where_it_lies(
-                folder, host, _in_store, lambda p: _Seen(not_read=[NotChecked(folder, p.detail)])
+                folder,
+                host,
+                lambda path: _in_store(EmbeddedStore(path)),
+                lambda p: _Seen(not_read=[NotChecked(folder, p.detail)]),
             )
+        elif install.server_url is not None:
+            say("reading the memories", None, None)
+            seen = _in_store(store_of(install))
         else:
             seen.not_read.append(
-                NotChecked("the vector store", "it is no embedded Qdrant folder: it is not read")
+                NotChecked("the vector store", f"it is {install.provider}, and no Qdrant: it is not read")
             )
         say("reading the log", None, None)
         history, changes = read_log(install, host)
@@ -114,8 +122,7 @@ def read_past(
     return Past(install, history, changes, seen, owners, tuple(not_read), host.now)
 
 
-def _in_store(folder: str) -> _Seen:
-    store = EmbeddedStore(folder)
+def _in_store(store: PointStore) -> _Seen:
     memories, _entities, gaps = collections_of(store)
     seen = _Seen(not_read=list(gaps), whole=not gaps)
 
@@ -198,6 +205,10 @@ def _from_snapshots(
         first, last = one.taken_at - TAKING_S, one.taken_at + TAKING_S
         there = {i for i in unknown if lives[i].earliest <= last and lives[i].latest >= first}
         if not there:
+            continue
+        if Path(one.path, snapshot_core.SERVER).is_dir():
+            why = "holds the points as its server wrote them, which only a server reads"
+            not_read.append(NotChecked(one.path, why, gap=False))
             continue
         try:
             found = _owners_in(one.path, there)

@@ -601,7 +601,8 @@ def _in_snapshots(
                 every.update(held)
                 count = len(held)
         if count != 0:
-            found.append(HeldBy(one.path, count))
+            of_server = count is None and Path(one.path, snapshot_core.SERVER).is_dir()
+            found.append(HeldBy(one.path, count, of_server=of_server))
     return tuple(found), frozenset(every)
 
 

@@ -20,6 +20,7 @@ from mem0audit.operations import ledger as ledgers
 from mem0audit.operations.look import Progress, look, no_collector, no_progress
 from mem0audit.operations.mem0door import Door, find_door, open_door, refuse_and_remember
 from mem0audit.operations.seal import explain
+from mem0audit.operations.stores import Served
 from mem0audit.operations.targets import refuse_in_use
 from mem0audit.operations.whole import Whole, kept_of
 from mem0audit.stores.embedded import EmbeddedStore
@@ -222,9 +223,9 @@ def apply_expiry(plan: ExpiryPlan, host: Host, *, progress: Progress | None = No
     return tuple(warnings)
 
 
-def point_of(door: Door, memory_id: str) -> tuple[EmbeddedStore, CollectionInfo, PointId]:
-    """Where a memory lies on the disk. Raises CouldNotRead."""
-    store = EmbeddedStore(door.vectors)
+def point_of(door: Door, memory_id: str) -> tuple[EmbeddedStore | Served, CollectionInfo, PointId]:
+    """Where a memory lies. Raises CouldNotRead."""
+    store = door.store
     info = next((c for c in store.layout().collections if c.name == door.collection and c.has_folder), None)
     if info is None:
         raise CouldNotRead(f"{door.vectors}: no collection {door.collection}")

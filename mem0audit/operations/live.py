@@ -17,6 +17,7 @@ from typing import Any, Final
 from mem0audit.core.errors import Mem0auditError
 from mem0audit.core.ledger import LedgerFact, annotated
 from mem0audit.core.model import Install, Origin
+from mem0audit.core.server import parse_address
 from mem0audit.install.host import this_host
 from mem0audit.operations import ledger as ledgers
 from mem0audit.stores import ledger as store
@@ -54,6 +55,7 @@ def live(
     *,
     history: str | None = None,
     qdrant_path: str | None = None,
+    qdrant_url: str | None = None,
     config: str | None = None,
 ) -> Any:
     """See `mem0audit.live`."""
@@ -62,7 +64,7 @@ def live(
         return results
     ids = [str(one["id"]) for one in items if isinstance(one, Mapping) and "id" in one]
     with _lock:
-        rows, book = _rows(ids, memory, history, qdrant_path, config)
+        rows, book = _rows(ids, memory, history, qdrant_path, qdrant_url, config)
         now = time.time()
         found = annotated(items, rows, now)
         if book.path is not None:
@@ -73,19 +75,34 @@ def live(
 
 
 def _rows(
-    ids: Collection[str], memory: Any, history: str | None, qdrant_path: str | None, config: str | None
+    ids: Collection[str],
+    memory: Any,
+    history: str | None,
+    qdrant_path: str | None,
+    qdrant_url: str | None,
+    config: str | None,
 ) -> tuple[Mapping[str, LedgerFact], _Book]:
     """What the ledger knows of these; none, and a warning, where that cannot be had."""
     book = _Book()
     try:
         if memory is not None:
             stores = stores_of(memory)
-            history, qdrant_path, config = stores.history, stores.vectors, None
-        key = (history, qdrant_path, config, os.environ.get("MEM0_DIR"), os.environ.get("XDG_STATE_HOME"))
+            history, config = stores.history, None
+            qdrant_path, qdrant_url = (
+                (stores.vectors, None) if stores.server is None else (None, stores.server.url)
+            )
+        key = (
+            history,
+            qdrant_path,
+            qdrant_url,
+            config,
+            os.environ.get("MEM0_DIR"),
+            os.environ.get("XDG_STATE_HOME"),
+        )
         book = _books.setdefault(key, book)
         if book.path is None and time.monotonic() - book.looked_at >= LOOK_AGAIN_S:
             book.looked_at = time.monotonic()
-            book.path = _found(history, qdrant_path, config, is_given=memory is not None)
+            book.path = _found(history, qdrant_path, qdrant_url, config, is_given=memory is not None)
         if book.path is None:
             _warn(book, "there is no ledger of this install for this user yet: an audit begins it")
             return {}, book
@@ -102,25 +119,38 @@ def _rows(
 
 
 def _found(
-    history: str | None, qdrant_path: str | None, config: str | None, *, is_given: bool
+    history: str | None,
+    qdrant_path: str | None,
+    qdrant_url: str | None,
+    config: str | None,
+    *,
+    is_given: bool,
 ) -> Path | None:
     """The install's ledger. Raises CannotUse, Mem0auditError."""
     host = this_host()
-    if is_given and history is not None and qdrant_path is not None:
+    if is_given and history is not None:
         by = "the Memory that was given"
-        paths = [os.path.normpath(os.path.join(host.cwd, one)) for one in (history, qdrant_path)]  # noqa: PTH118
+        history = os.path.normpath(os.path.join(host.cwd, history))  # noqa: PTH118
         install = Install(
-            history=Origin(paths[0], by),
-            vectors=Origin(paths[1], by),
+            history=Origin(history, by),
+            vectors=None
+            if qdrant_path is None
+            else Origin(os.path.normpath(os.path.join(host.cwd, qdrant_path)), by),  # noqa: PTH118
             collection=Origin("mem0", by),
-            mem0_dir=Origin(os.path.dirname(paths[0]), by),  # noqa: PTH120
+            mem0_dir=Origin(os.path.dirname(history), by),  # noqa: PTH120
+            server_url=None if qdrant_url is None else Origin(parse_address(qdrant_url).url, by),
         )
     else:
         from mem0audit.install.locate import Flags, locate
 
         install = locate(
             Flags(
-                history=history, qdrant_path=qdrant_path, collection=None, config=config, agent_python=None
+                history=history,
+                qdrant_path=qdrant_path,
+                qdrant_url=qdrant_url,
+                collection=None,
+                config=config,
+                agent_python=None,
             ),
             host,
         )

@@ -42,7 +42,7 @@ from mem0audit.stores.embedded import EmbeddedStore
 from mem0audit.stores.history import read_history_file
 from mem0audit.stores.ledger import CannotUse, KnownAgent
 from mem0audit.stores.mem0api import Mem0Worker, ServerAccess, WorkerVersions
-from mem0audit.stores.mem0live import LiveMemory, stores_of, versions_here
+from mem0audit.stores.mem0live import LiveMemory, LiveStores, stores_of, versions_here
 from mem0audit.stores.server import checked_key
 
 _NAME_IT = "name the agent's Python with --agent-python, or audit once while the agent runs: that finds it"
@@ -237,24 +237,20 @@ def _real(path: str, host: Host) -> str:
 def inside(memory: Any, host: Host) -> tuple[Install, Door, LiveMemory]:
     """The same for a `Memory` or `AsyncMemory` of this very process: its install, and the way through it.
 
-    Raises UsageProblem where it is none, Refused where its store is no embedded folder or its mem0 may not change it.
+    Raises UsageProblem where it is none, Refused where its store is no Qdrant or its mem0 may not change it,
+    CouldNotRead where its server does not answer.
     """
     stores = stores_of(memory)
     said = versions_here()
     agent = Agent(sys.executable, said.mem0, said.client, "this process")
     mem0, client = _versions(agent, own=False)
     _check_mem0(agent, mem0, own=False)
-    paths = [os.path.normpath(os.path.join(host.cwd, one)) for one in (stores.history, stores.vectors)]  # noqa: PTH118
-    by = "the Memory that was given"
-    install = Install(
-        history=Origin(paths[0], by),
-        vectors=Origin(paths[1], by),
-        collection=Origin(stores.collection, by),
-        mem0_dir=Origin(os.path.dirname(paths[0]), by),  # noqa: PTH120
-    )
-    vectors = _real(paths[1], host)
-    names = {c.name: c for c in EmbeddedStore(vectors).layout().collections if c.has_folder}
-    mine = names.get(stores.collection)
+    install = install_of(stores, host)
+    vectors = place_of(install) if install.vectors is None else _real(install.vectors.value, host)
+    layout = store_of(install, vectors).layout()
+    if layout.problem is not None and stores.server is not None:
+        raise CouldNotRead(f"{vectors}: {layout.problem.detail}")
+    mine = {c.name: c for c in layout.collections if c.has_folder}.get(stores.collection)
     door = Door(
         interpreter=sys.executable,
         mem0=mem0,
@@ -262,13 +258,35 @@ def inside(memory: Any, host: Host) -> tuple[Install, Door, LiveMemory]:
         source="this process",
         own=False,
         user=None,
-        history=_real(paths[0], host),
+        history=_real(install.history.value, host),
         vectors=vectors,
         collection=stores.collection,
         dims=mine.dims if mine is not None else None,
         exists=mine is not None,
+        server=stores.server,
     )
     return install, door, LiveMemory(memory)
+
+
+def install_of(stores: LiveStores, host: Host) -> Install:
+    """The install that an open `Memory` stands on."""
+    by = "the Memory that was given"
+    history = os.path.normpath(os.path.join(host.cwd, stores.history))  # noqa: PTH118
+    named = Install(
+        history=Origin(history, by),
+        vectors=None,
+        collection=Origin(stores.collection, by),
+        mem0_dir=Origin(os.path.dirname(history), by),  # noqa: PTH120
+    )
+    if stores.server is not None:
+        key = stores.server.api_key
+        return replace(
+            named,
+            server_url=Origin(parse_address(stores.server.url).url, by),
+            server_key=None if key is None else Secret(key),
+        )
+    vectors = os.path.normpath(os.path.join(host.cwd, stores.vectors))  # noqa: PTH118
+    return replace(named, vectors=Origin(vectors, by))
 
 
 def refuse_and_remember(install: Install, host: Host) -> str | None:

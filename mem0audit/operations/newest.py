@@ -8,7 +8,7 @@ from typing import Any
 
 from mem0audit.core.asof import SLACK_S, Changes, When
 from mem0audit.core.errors import CouldNotRead
-from mem0audit.core.model import Install, NotChecked, PointId, VectorFacts
+from mem0audit.core.model import Install, NotChecked, PointId, PointStore, VectorFacts
 from mem0audit.core.newest import Added, New, named
 from mem0audit.core.scopes import Scope
 from mem0audit.core.timeline import ADD
@@ -20,6 +20,7 @@ from mem0audit.operations.asof import read_log
 from mem0audit.operations.look import Progress, no_collector, no_progress
 from mem0audit.operations.otherroots import as_the_agent_sees_it, where_it_lies
 from mem0audit.operations.residue import collections_of, owner_in
+from mem0audit.operations.stores import place_of, store_of
 from mem0audit.stores.embedded import EmbeddedStore
 from mem0audit.stores.ledger import CannotUse
 
@@ -45,17 +46,12 @@ def new(
     """The memories added since a time (seconds since 1970), oldest first; with a scope, those of it.
 
     The log says when each was added; one without a row there counts by its own `created_at`. Changes nothing. Raises
-    CouldNotRead where the log, or the embedded folder, cannot be read.
+    CouldNotRead where the log, or the vector store, cannot be read.
     """
     say = progress or no_progress
-    if install.vectors is None:
-        raise CouldNotRead(
-            "no embedded Qdrant folder: what a memory says and whose it is are in the vector store"
-        )
-    held = holders([install.history.value, install.vectors.value], host)
+    place_of(install)
+    held = holders([o.value for o in (install.history, install.vectors) if o is not None], host)
     install = as_the_agent_sees_it(install, held.holders, host)
-    assert install.vectors is not None
-    folder = install.vectors.value
     with no_collector():
         say("reading the log", None, None)
         _, changes = read_log(install, host)
@@ -63,12 +59,7 @@ def new(
         added = _added(changes, since)
         say("reading the memories", None, None)
         keep = _keeper(changes, added, since, host.now, scope)
-        found = where_it_lies(
-            folder,
-            host,
-            lambda path: _in_store(path, keep),
-            lambda problem: _Found(not_read=[NotChecked(folder, problem.detail)]),
-        )
+        found = _in_vectors(install, host, keep)
     if found.not_read and not found.there:
         raise CouldNotRead(f"{found.not_read[0].what}: {found.not_read[0].why}")
     sources, gaps = _sources(install, host, ledger)
@@ -139,8 +130,19 @@ def _keeper(
     return keep
 
 
-def _in_store(folder: str, keep: _Keep) -> _Found:
-    store = EmbeddedStore(folder)
+def _in_vectors(install: Install, host: Host, keep: _Keep) -> _Found:
+    if install.vectors is None:
+        return _in_store(store_of(install), keep)
+    folder = install.vectors.value
+    return where_it_lies(
+        folder,
+        host,
+        lambda path: _in_store(EmbeddedStore(path), keep),
+        lambda problem: _Found(not_read=[NotChecked(folder, problem.detail)]),
+    )
+
+
+def _in_store(store: PointStore, keep: _Keep) -> _Found:
     memories, _entities, gaps = collections_of(store)
     found = _Found(not_read=list(gaps))
     for info in memories:

@@ -6,7 +6,7 @@ The queue is made here, the verdict never: what is close to a memory is shown be
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import mul
 from typing import Any, Final
@@ -14,7 +14,7 @@ from typing import Any, Final
 from mem0audit.core import versions
 from mem0audit.core.errors import CouldNotRead, Failed, Refused, UsageProblem
 from mem0audit.core.ledger import DAY_S, LedgerFact
-from mem0audit.core.model import FileProblem, Install
+from mem0audit.core.model import CollectionInfo, FileProblem, Install
 from mem0audit.core.points import PointRecord, text_digest
 from mem0audit.core.reading import Memories, Reading
 from mem0audit.install.host import Host
@@ -24,9 +24,11 @@ from mem0audit.operations.look import Progress, look, no_collector, no_progress
 from mem0audit.operations.mem0door import Door, find_door, open_door
 from mem0audit.operations.otherroots import where_it_lies
 from mem0audit.operations.seal import explain
+from mem0audit.operations.stores import Served, place_of, served_by
 from mem0audit.operations.targets import refuse_in_use
 from mem0audit.operations.whole import Whole
 from mem0audit.stores.embedded import EmbeddedStore
+from mem0audit.stores.pickles import PointVectors
 
 REVIEW_DAYS: Final = 90
 MOST: Final = 20
@@ -89,13 +91,14 @@ def queue(
     Raises CouldNotRead where the vector store does not read, Refused where there is no ledger.
     """
     say = progress or no_progress
-    if install.vectors is None:
-        raise CouldNotRead("no embedded Qdrant folder: what is to be reviewed is in the vector store")
+    place_of(install)
     with writing(install, host) as book:
         with no_collector():
             reading = look(install, host, say)
             if not reading.vectors_readable or reading.configured is None:
-                raise CouldNotRead("the vector store could not be read whole", "mem0audit audit")
+                unread = None if reading.layout is None else reading.layout.problem
+                why = "" if unread is None else f"{place_of(install)}: {unread.detail}; "
+                raise CouldNotRead(f"{why}the vector store could not be read whole", "mem0audit audit")
             problem = ledgers.note_seen(book, reading, host.now)
         if problem is not None:
             raise Refused(problem.why)
@@ -169,17 +172,16 @@ def _read(
     say: Progress,
 ) -> _Found:
     """The text of each that is due, and what is close to it: id, cosine, text."""
-    assert reading.vectors_path is not None
     ids = {str(i): i for i in home.read.rows}
 
-    def read(folder: str) -> _Found:
-        store = EmbeddedStore(folder)
-        info = next(c for c in store.layout().collections if c.name == home.info.name)
+    def read(
+        store: EmbeddedStore | Served, info: CollectionInfo, vectors_of: Callable[[str], PointVectors | None]
+    ) -> _Found:
         vectors: dict[str, Sequence[float] | None] = {}
 
         def vector(one: str) -> Sequence[float] | None:
             if one not in vectors:
-                read = store.vectors(info, ids[one])
+                read = vectors_of(one)
                 vectors[one] = None if read is None or read.dense is None else _unit(read.dense)
             return vectors[one]
 
@@ -208,9 +210,19 @@ def _read(
         return found
 
     def failed(problem: FileProblem) -> _Found:
-        raise CouldNotRead(f"{reading.vectors_path}: {problem.detail}")
+        raise CouldNotRead(f"{place_of(reading.install)}: {problem.detail}")
 
-    return where_it_lies(reading.vectors_path, host, read, failed)
+    def in_folder(folder: str) -> _Found:
+        store = EmbeddedStore(folder)
+        info = next(c for c in store.layout().collections if c.name == home.info.name)
+        return read(store, info, lambda one: store.vectors(info, ids[one]))
+
+    if reading.install.vectors is not None:
+        return where_it_lies(reading.install.vectors.value, host, in_folder, failed)
+    served = served_by(reading.install)
+    asked = {one: ids[one] for one in (*due, *(near for others in wanted.values() for near in others))}
+    there = served.vectors_of(home.info, list(asked.values()))
+    return read(served, home.info, lambda one: there.get(ids[one]))
 
 
 def _unit(vector: Sequence[float]) -> list[float]:

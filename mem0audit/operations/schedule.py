@@ -115,7 +115,6 @@ def plan_pruning(
     Changes nothing. With `stop_unit` the agent's unit is stopped before, if it runs, and always started again. Raises
     as `plan_schedule` does; Refused also for a store that goes when the agent stops.
     """
-    assert install.vectors is not None
     notes = []
     unit = None
     if stop_unit is not None:
@@ -132,8 +131,7 @@ def plan_pruning(
         notes = _notes_on_unit(unit, install, host, scope)
 
     def made(user: str | None) -> Pruning:
-        assert install.vectors is not None
-        lock = f"{install.vectors.value.rstrip('/')}/.lock"
+        lock = f"{install.vectors.value.rstrip('/')}/.lock" if install.vectors is not None else ""
         return Pruning(
             program, install_words, folder, at, user, older_than, unit, lock, unused, _checked(on_failure)
         )
@@ -268,8 +266,7 @@ def _notes_on_unit(unit: str, install: Install, host: Host, scope: Scope) -> lis
         raise UsageProblem(
             f"--stop-unit {unit}: there is no such {scope} unit", "systemctl list-units --type=service"
         )
-    assert install.vectors is not None
-    paths = [install.history.value, install.vectors.value]
+    paths = [o.value for o in (install.history, install.vectors) if o is not None]
     held = holders(paths, host).holders
     for holder in held:
         dying = next((p for p in paths if dies_with_agent(look_at(p, host), holder)), None)
@@ -278,7 +275,7 @@ def _notes_on_unit(unit: str, install: Install, host: Host, scope: Scope) -> lis
                 f"{dying} goes when {unit} stops: no job may stop it",
                 "move the store to a place that lasts first: mem0audit relocate --help",
             )
-        if holder.unit != unit:
+        if holder.unit != unit and install.vectors is not None:  # on a server it is removed beside it
             notes.append(
                 f"the store is open in {named(holder)}, which is not {unit}: while that runs nothing is removed"
             )

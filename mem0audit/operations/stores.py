@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
@@ -70,6 +70,13 @@ class Served:
         with Connection(self.address, self.key) as connection:
             return serverpoints.vectors_on(connection, collection.name, point_id)
 
+    def vectors_of(
+        self, collection: CollectionInfo, ids: Sequence[PointId]
+    ) -> dict[PointId, PointVectors | None]:
+        """The vectors of these points, without those that are not there. Raises ServerProblem."""
+        with Connection(self.address, self.key) as connection:
+            return serverpoints.vectors_of(connection, collection.name, ids)
+
     def digests(self, collection: CollectionInfo) -> dict[str, bytes]:
         """Of every point its id and a digest of all that it has. Raises ServerProblem."""
         with Connection(self.address, self.key) as connection:
@@ -87,4 +94,10 @@ def store_of(install: Install, folder: str | None = None) -> EmbeddedStore | Ser
     place = place_of(install)
     if install.vectors is not None:
         return EmbeddedStore(folder or place)
-    return Served(parse_address(place), install.server_key, install.collection.value)
+    return served_by(install)
+
+
+def served_by(install: Install) -> Served:
+    """The server of an install whose memories are on one."""
+    assert install.server_url is not None
+    return Served(parse_address(install.server_url.value), install.server_key, install.collection.value)

@@ -134,6 +134,8 @@ def _not_reached(plan: ErasePlan) -> list[str]:
 
 
 def _held(what: str, one: HeldBy) -> str:
+    if one.of_server:
+        return f"{what} {one.path}: it may hold some of it, in files that only a server reads"
     count = "it could not be read" if one.memories is None else f"{memories(one.memories)} of it"
     return f"{what} {one.path}: {count}"
 

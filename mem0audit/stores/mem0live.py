@@ -18,10 +18,11 @@ from importlib import metadata
 from typing import Any, Final
 
 from mem0audit.core.errors import Failed, Refused, UsageProblem
-from mem0audit.stores.mem0api import Unlinked, WorkerVersions
+from mem0audit.stores.mem0api import ServerAccess, Unlinked, WorkerVersions
 
 _TRIES: Final = 5
 _AGAIN_S: Final = 0.05
+_OF_CLIENTS: Final = frozenset({"qdrant_client", "httpx", "httpcore", "grpc"})
 
 
 class ModelAsked(BaseException):
@@ -40,29 +41,33 @@ class _NoModel:
 
 @dataclass(frozen=True)
 class LiveStores:
-    """Where a `Memory` keeps things: absolute paths, as it was given them, and its collection."""
+    """Where a `Memory` keeps things, as it was given them: its log, its collection, and either the folder of the
+    vectors or, with `server`, the Qdrant server."""
 
     history: str
     vectors: str
     collection: str
+    server: ServerAccess | None = None
 
 
 def stores_of(memory: Any) -> LiveStores:
     """Where this `Memory` (or `AsyncMemory`) keeps its memories. Raises UsageProblem where it is none, Refused where
-    its store is not an embedded Qdrant folder."""
+    its store is neither an embedded Qdrant folder nor a Qdrant server."""
     store, log = getattr(memory, "vector_store", None), getattr(memory, "db", None)
     if store is None or log is None or not hasattr(memory, "collection_name"):
         raise UsageProblem("this is no open mem0 Memory")
-    # qdrant_client: QdrantClient._client is a QdrantLocal, which knows its folder, or a remote
-    location = getattr(getattr(getattr(store, "client", None), "_client", None), "location", None)
+    # qdrant_client: QdrantClient._client is a QdrantLocal, which knows its folder, or a QdrantRemote
+    client = getattr(getattr(store, "client", None), "_client", None)
+    location, url = getattr(client, "location", None), getattr(client, "rest_uri", None)
     history = getattr(log, "db_path", None)
-    if not isinstance(location, str) or location == ":memory:":
-        raise Refused(
-            "this Memory's vector store is no embedded Qdrant folder: this version deletes in those only from inside",
-            "on a Qdrant server the command may run beside the agent:  mem0audit delete --qdrant-url URL",
-        )
     if not isinstance(history, str) or history == ":memory:":
         raise Refused("this Memory keeps no log on the disk")
+    if isinstance(url, str):
+        key = getattr(client, "_api_key", None)
+        server = ServerAccess(url, key if isinstance(key, str) and key else None)
+        return LiveStores(history, url, str(memory.collection_name), server)
+    if not isinstance(location, str) or location == ":memory:":
+        raise Refused("this Memory's vector store is neither an embedded Qdrant folder nor a Qdrant server")
     return LiveStores(history, location, str(memory.collection_name))
 
 
@@ -140,7 +145,8 @@ class LiveMemory:
         self._memory._entity_store = None
         problem: Exception | None = None
         for _ in range(_TRIES):
-            there = self._memory.vector_store.get(vector_id=memory_id)
+            with self._served("delete"):
+                there = self._memory.vector_store.get(vector_id=memory_id)
             if there is None:
                 problem = self._again(self._memory.vector_store, memory_id)
                 if problem is None:
@@ -167,12 +173,26 @@ class LiveMemory:
         """One deletion. What it returns was raised where two threads met on one connection, or another one deleted
         the memory between."""
         try:
-            done = self._memory.delete(memory_id)
-            if self._is_async:
-                asyncio.run(_awaited(done))
+            with self._served("delete"):
+                done = self._memory.delete(memory_id)
+                if self._is_async:
+                    asyncio.run(_awaited(done))
         except (ValueError, sqlite3.Error, SystemError) as error:
             return error
         return None
+
+    @contextmanager
+    def _served(self, what: str) -> Iterator[None]:
+        """What a server's client raises may hold what the server answered: only its kind is said."""
+        try:
+            yield
+        except Exception as error:
+            if type(error).__module__.partition(".")[0] not in _OF_CLIENTS:
+                raise
+            raise Failed(
+                f"mem0 {self.versions.mem0} failed at {what}: {type(error).__name__}",
+                "the same call finishes it",
+            ) from None
 
     @staticmethod
     def _again(store: Any, point_id: str | int) -> Exception | None:
@@ -190,7 +210,8 @@ class LiveMemory:
         problem: Exception | None = None
         for _ in range(_TRIES):
             try:
-                return self._unlinked(entity_id, memory_ids)
+                with self._served("unlink"):
+                    return self._unlinked(entity_id, memory_ids)
             except (sqlite3.Error, SystemError) as error:
                 problem = error
             time.sleep(_AGAIN_S)

@@ -148,6 +148,18 @@ def vectors_on(connection: Connection, name: str, point_id: PointId) -> PointVec
     return vectors_in(found[0].get("vector")) if found else None
 
 
+def vectors_of(
+    connection: Connection, name: str, ids: Sequence[PointId]
+) -> dict[PointId, PointVectors | None]:
+    """The vectors of these points, without those that are not there. Raises ServerProblem."""
+    found: dict[PointId, PointVectors | None] = {}
+    for start in range(0, len(ids), AT_ONCE):
+        body = {"ids": ids[start : start + AT_ONCE], "with_payload": False, "with_vector": True}
+        for point in connection.post(collection_path(name, "points"), body, timeout=WRITE_S):
+            found[point["id"]] = vectors_in(point.get("vector"))
+    return found
+
+
 def body_of(points: Sequence[WholePoint]) -> bytes:
     """The request that writes these points, as JSON."""
     parts = []

@@ -116,7 +116,7 @@ def test_what_is_refused(build: Build) -> None:
     with pytest.raises(CouldNotRead, match="nothing of user bob"):
         mem0audit.erase(agent.memory, user_id="bob", only_this_store=True)
     agent.memory.vector_store.client._client.location = ":memory:"
-    with pytest.raises(Refused, match="no embedded Qdrant folder"):
+    with pytest.raises(Refused, match="neither an embedded Qdrant folder"):
         mem0audit.erase(agent.memory, user_id="alice")
 
 
