@@ -303,7 +303,8 @@ class ServerSide:
 
     `status` is "green", "yellow" (being optimised), "grey" (waits for that) or "red"; `error` the optimiser's, None
     where it has none. `points` is the server's own, approximate count; `indexed` the payload fields with an index;
-    `strict` the strict mode's limits where that is on. `copies` is empty where the key may not see them.
+    `strict` the strict mode's limits where that is on. `copies` is empty where the key may not see them; `silent` is
+    what the server says where one of them does not answer, whatever state it is in.
     """
 
     status: str
@@ -312,6 +313,7 @@ class ServerSide:
     indexed: tuple[str, ...] = ()
     replicas_wanted: int = 1
     copies: tuple[ShardCopy, ...] = ()
+    silent: str | None = None
     strict: Mapping[str, Any] = field(default_factory=dict)
 
 
