@@ -77,6 +77,8 @@ class Install:
     server_key: Secret | None = None
     server_key_from: str | None = None
     """Where the key comes from ("$NAME", a file); None where there is none."""
+    nodes: tuple[str, ...] = ()
+    """The addresses of the other nodes of the server's cluster, as far as the user named them."""
     embedder_dims: int | None = None
     on_disk: bool | None = None
     agent_python: str | None = None

@@ -112,6 +112,7 @@ def plan_server_restore(
         why = serverrestore.cannot_take(manifest.server.version, version)
         if why is not None:
             raise Refused(f"{connection.address.url}: {why}", "update the server, or name another one")
+        _check_nodes(manifest, connection)
         pieces = _pieces_on_server(manifest, install, connection, new=to is not None)
         warnings = _warnings(manifest, version, pieces, connection, in_place=to is None)
     url = connection.address.url
@@ -181,16 +182,30 @@ def _pieces_on_server(
     return tuple(pieces)
 
 
+def _check_nodes(manifest: Manifest, connection: Connection) -> None:
+    """Raises Refused where shards are to be put onto a cluster of which not every node is named, ServerProblem where
+    one does not answer."""
+    assert manifest.server is not None
+    if not any(one.shards for one in manifest.server.collections):
+        return
+    unnamed = serversnapshots.peers_unnamed(connection)
+    if unnamed:
+        raise Refused(
+            f"{connection.address.url} is a node of a cluster, and of its other nodes {len(unnamed)} are not named "
+            f"(among each other: {', '.join(unnamed)}): each is given its copies of the shards",
+            "name them all, by the addresses that clients use:  --node URL --node URL",
+        )
+
+
 def _check_alike(one: CollectionCopy, name: str, connection: Connection) -> None:
     """Raises Refused where a server would not put a snapshot over a collection."""
     found = serversnapshots.described(connection, name)
     if found is None:
         return
     where = connection.address.url
-    if found.elsewhere:
+    if (found.elsewhere or found.shards) and not one.shards:
         raise Refused(
-            f"{where}: {found.elsewhere} of the shards of {name} lie on other nodes of its cluster: a snapshot of one "
-            "node is not put over them",
+            f"{where}: {name} is spread over the nodes of its cluster: a snapshot of one node is not put over it",
             "restore into new collections with --to NEWDIR",
         )
     if found.busy is not None and "Dead" not in found.busy:
@@ -300,9 +315,11 @@ def _put_all(
 ) -> None:
     """Each collection over, or in place of none. Raises ServerProblem, OSError, Failed where one cannot be read."""
     shas = {file.path: file.sha256 for file in manifest.files}
+    assert manifest.server is not None
+    copies = {one.path: one for one in manifest.server.collections}
     for number, (path, name) in enumerate(names.items()):
         say("putting the collections onto the server", number, len(names))
-        serversnapshots.put(connection, name, Path(snapshot) / path, shas[path])
+        serversnapshots.put_back(connection, name, copies[path], Path(snapshot), shas)
         why = serversnapshots.wait_until_ready(connection, name)
         if why is not None:
             raise Failed(f"{name} was put back and cannot be read: {why}")
@@ -315,7 +332,8 @@ def _differing(connection: Connection, manifest: Manifest, names: dict[str, str]
     for one in manifest.server.collections:
         if one.path not in names or not one.digest:
             continue
-        read = serversnapshots.read_digest(connection, names[one.path])
+        every = bool(one.shards) and bool(connection.others)
+        read = serversnapshots.read_digest(connection, names[one.path], every_copy=every)
         if (read.count, read.hexdigest()) != (one.points, one.digest):
             said.append(
                 f"{names[one.path]} holds {read.count} points, the snapshot {one.points}, and not the same: somebody "

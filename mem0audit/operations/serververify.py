@@ -73,7 +73,7 @@ def put_as(
         for number, one in enumerate(copies):
             say("putting the collections onto the server", number, len(copies))
             made.append(named(one))  # before: the server goes on where we are cut off
-            serversnapshots.put(connection, named(one), folder / one.path, shas[one.path])
+            serversnapshots.put_back(connection, named(one), one, folder, shas)
         whole = True
         yield
     finally:
@@ -98,7 +98,7 @@ def compare_points(
         problems.append(SnapshotProblem(one.path, f"what the server makes of it cannot be read: {why}"))
         return
     found = serversnapshots.described(connection, name)
-    read = serversnapshots.read_digest(connection, name)
+    read = serversnapshots.read_digest(connection, name, every_copy=found is not None and bool(found.shards))
     if one.digest and (read.count, read.hexdigest()) != (one.points, one.digest):
         detail = f"holds {read.count} points, the manifest says {one.points}"
         if read.count == one.points:

@@ -23,7 +23,7 @@ import socket
 import ssl
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, Final, NamedTuple
 from urllib.parse import quote, urlencode
@@ -60,9 +60,10 @@ def collection_path(collection: str, *rest: str | int) -> str:
 
 
 def connection_to(install: Install) -> Connection:
-    """A connection to the server of an install that has one."""
+    """A connection to the server of an install that has one, and to the other nodes of its cluster that are named."""
     assert install.server_url is not None
-    return Connection(parse_address(install.server_url.value), install.server_key)
+    others = [Connection(parse_address(url), install.server_key) for url in install.nodes]
+    return Connection(parse_address(install.server_url.value), install.server_key, others)
 
 
 class Connection:
@@ -72,9 +73,13 @@ class Connection:
     what it is asked, UsageProblem for a key that cannot be sent. Nothing is ever sent twice.
     """
 
-    def __init__(self, address: ServerAddress, key: Secret | None = None) -> None:
+    def __init__(
+        self, address: ServerAddress, key: Secret | None = None, others: Sequence[Connection] = ()
+    ) -> None:
         self.address = address
         self._key = key
+        self.others = tuple(others)
+        """The other nodes of its cluster, where the user named them: what only the node that has a shard does."""
         self._http: http.client.HTTPConnection | None = None
         self.end = 0.0
         """Until when the answer must have come, by time.monotonic()."""
@@ -88,7 +93,8 @@ class Connection:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        for each in (self, *self.others):
+            each.close()
 
     def close(self) -> None:
         """Hangs up; a later request connects again."""
