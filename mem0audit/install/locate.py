@@ -37,7 +37,7 @@ class Flags:
     config: str | None = None
     agent_python: str | None = None
     api_key_env: str | None = None
-    nodes: tuple[str, ...] = ()
+    nodes: tuple[str, ...] | None = None
 
 
 def locate(flags: Flags, host: Host) -> Install:
@@ -50,7 +50,7 @@ def locate(flags: Flags, host: Host) -> Install:
     if flags.qdrant_path is not None and flags.qdrant_url is not None:
         raise UsageProblem("--qdrant-path and --qdrant-url are both given", "an install has one vector store")
     given_texts = [(name, value) for name, value in vars(flags).items() if name != "nodes"]
-    for name, value in (*given_texts, *(("node", node) for node in flags.nodes)):
+    for name, value in (*given_texts, *(("node", node) for node in flags.nodes or ())):
         if value is not None and (not value.strip() or "\0" in value):
             raise UsageProblem(f"--{name.replace('_', '-')} is empty or holds a NUL")
     settings = load_settings(host)
@@ -142,15 +142,20 @@ def _nodes(flags: Flags, settings: Settings, server: Origin | None, with_key: bo
         raise UsageProblem(
             "--node: there is no server", "name one of the nodes with --qdrant-url or --config, the others so"
         )
-    # those in the settings are of the settings' server: another one's key is nothing to them
-    of_settings = server is not None and flags.qdrant_url is None and flags.config is None
-    named = flags.nodes or (settings.qdrant_nodes if of_settings else ())
+    named = flags.nodes or settings.qdrant_nodes
     said_by = "--node" if flags.nodes else _name(settings)
     try:
         found = [parse_address(url, with_key=with_key).url for url in named]
     except UsageProblem as problem:
         raise UsageProblem(f"{said_by}: {problem.message}", problem.hint) from None
     first = None if server is None else server.value
+    if not flags.nodes and (flags.qdrant_url is not None or flags.config is not None):
+        # those in the settings are of the settings' server: another one's key is nothing to them
+        own = None if settings.qdrant_url is None else _server(settings.qdrant_url, said_by, flags, settings)
+        if first not in (*found, None if own is None else own.value):
+            return ()
+    if first is None:
+        return ()
     return tuple(dict.fromkeys(url for url in found if url != first))
 
 

@@ -193,7 +193,7 @@ def _check_nodes(manifest: Manifest, connection: Connection) -> None:
         raise Refused(
             f"{connection.address.url} is a node of a cluster, and of its other nodes {len(unnamed)} are not named "
             f"(among each other: {', '.join(unnamed)}): each is given its copies of the shards",
-            "name them all, by the addresses that clients use:  --node URL --node URL",
+            "name them all, by the addresses that clients use: --node URL for each, or qdrant_nodes in mem0audit.toml",
         )
 
 
