@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mem0audit.core.errors import Refused
+from mem0audit.core.errors import Failed, Mem0auditError, Refused
 from mem0audit.core.model import Install
 from mem0audit.core.restore import Restored
 from mem0audit.core.snapshot import Taken, parse_manifest
@@ -19,6 +22,8 @@ from mem0audit.operations import audit, serverrestore, serversnapshot, serverver
 from mem0audit.operations.serverrestore import apply_server_restore, plan_server_restore
 from mem0audit.operations.serversnapshot import create_of_server, plan_server_create
 from mem0audit.operations.verify import list_snapshots, verify
+from mem0audit.stores import files
+from tests.operations.test_snapshot import in_child, killed_at
 from tests.qdrant_server import QdrantCluster, QdrantServer
 from tests.rules.onserver import make_collection
 
@@ -201,3 +206,123 @@ def test_what_one_node_has_is_not_published_and_nodes_of_another_cluster_are_ref
     path = live.take(live.install(nodes=(1, 2))).path
     with pytest.raises(Refused, match="of its other nodes 1 are not named"):
         live.restore(path, live.install(nodes=(1,)))
+
+
+# --- A node goes, and comes back -----------------------------------------------------------------------------
+
+
+def at(name: str, do: Callable[[], None], times: int = 1) -> Callable[[str], None]:
+    """A `files.step` that does it at the so many-th step of that name."""
+    seen: list[str] = []
+
+    def step(this: str) -> None:
+        if this == name:
+            seen.append(this)
+            if len(seen) == times:
+                do()
+
+    return step
+
+
+def back(live: Live) -> None:
+    live.cluster.start()
+    for name in ("mem0", "mem0_entities"):
+        live.cluster.settle(name)
+
+
+@pytest.mark.thorough
+def test_a_node_is_away_while_a_snapshot_is_taken(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = live.cluster
+    # away from the start: every shard has a copy elsewhere, and the snapshot is whole and says so
+    cluster[2].stop()
+    done = live.take()
+    assert done.manifest.settled and done.manifest.counts["memories"] == MANY
+    assert any("not every copy of mem0 answers" in note for note in done.notes)
+    # two are: shards are missing
+    cluster[1].stop()
+    with pytest.raises(Mem0auditError):
+        live.take()
+    assert len(live.names()) == 1
+    back(live)
+    # one goes in the middle: nothing is published, nothing stays but what is said
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "step", at("server.snapshot", cluster[1].kill, 2))
+        with pytest.raises(Failed, match="nothing was taken"):
+            live.take()
+    assert len(live.names()) == 1
+    back(live)
+    done = live.take()
+    assert done.manifest.settled and done.manifest.server is not None
+    assert [one.points for one in done.manifest.server.collections] == [MANY, 1]
+    assert len(live.names()) == 2
+
+
+@pytest.mark.thorough
+def test_a_kill_while_a_snapshot_is_taken_leaves_nothing_on_any_node(live: Live) -> None:
+    def work() -> Taken:
+        files.step = at("server.taken", lambda: os.kill(os.getpid(), signal.SIGKILL), 5)
+        return live.take()
+
+    assert in_child(lambda: 0 if work() else 1) == -signal.SIGKILL
+    assert live.names() == [] and len(live.left()) == 5
+    done = live.take()
+    assert done.manifest.settled and live.left() == [] and len(live.names()) == 1
+
+
+@pytest.mark.thorough
+def test_a_node_is_away_at_a_restore(live: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = live.cluster
+    path = live.take().path
+    then = live.state()
+    live.write(MANY, 5)
+    before = live.state()
+    cluster[2].stop()
+    for to in (None, tmp_path / "new"):
+        with pytest.raises(Mem0auditError, match="connection refused"):
+            live.restore(path, live.install(collection=None if to is None else "new"), to)
+    back(live)
+    assert live.state() == before and live.left() == []
+    # into new collections, and a node dies in the middle
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "step", at("server.put", cluster[2].kill, 4))
+        with pytest.raises(Failed, match="nothing was restored"):
+            live.restore(path, live.install(collection="new"), tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+    back(live)
+    assert live.state() == before and live.left() == []
+    # in place, and a node dies when half of the shards are put over
+    scratch = 16
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "step", at("server.put", cluster[2].kill, scratch + 5))
+        with pytest.raises(Failed, match="neither finished nor taken back"):
+            live.restore(path)
+    back(live)
+    done = live.restore(path)
+    assert done.resumed and not done.between
+    assert live.state() == then and live.left() == []
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("times", [24, 32])
+def test_a_kill_at_a_restore_in_place_is_finished(live: Live, times: int) -> None:
+    path = live.take().path
+    then = live.state()
+    live.write(MANY, 5)
+
+    def work() -> Restored:
+        files.step = at("server.put.done", lambda: os.kill(os.getpid(), signal.SIGKILL), times)
+        return live.restore(path)
+
+    assert in_child(lambda: 0 if work() else 1) == -signal.SIGKILL
+    done = live.restore(path)
+    assert done.resumed and live.state() == then and live.left() == []
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("step", ["server.make", "server.put.done"])
+def test_a_kill_at_a_restore_into_new_collections(live: Live, tmp_path: Path, step: str) -> None:
+    path = live.take().path
+    before = live.state()
+    install = live.install(collection="new")
+    assert killed_at(step, lambda: live.restore(path, install, tmp_path / "new")) == -signal.SIGKILL
+    assert not (tmp_path / "new").exists() and live.state() == before

@@ -60,7 +60,7 @@ def test_a_deletion_reaches_every_copy(cluster: QdrantCluster, tmp_path: Path) -
     for name in ("mem0", "mem0_entities"):
         make_collection(cluster[0], name, shard_number=6, replication_factor=2)
         cluster.settle(name)
-    store, install = served(cluster[0], tmp_path)
+    _store, install = served(cluster[0], tmp_path)
     before = on_server(cluster[1], "mem0")
     carols = of_carol(before)
     done = delete(install)
@@ -77,7 +77,7 @@ def test_a_deletion_with_a_node_away(cluster: QdrantCluster, tmp_path: Path) -> 
     for name in ("mem0", "mem0_entities"):
         make_collection(cluster[0], name, shard_number=6, replication_factor=2)
         cluster.settle(name)
-    store, install = served(cluster[0], tmp_path)
+    _store, install = served(cluster[0], tmp_path)
     carols = of_carol(on_server(cluster[0], "mem0"))
     cluster[2].stop()
     done = delete(install)
