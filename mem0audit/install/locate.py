@@ -143,19 +143,19 @@ def _nodes(flags: Flags, settings: Settings, server: Origin | None, with_key: bo
             "--node: there is no server", "name one of the nodes with --qdrant-url or --config, the others so"
         )
     named = flags.nodes or settings.qdrant_nodes
+    if server is None or not named:
+        return ()
     said_by = "--node" if flags.nodes else _name(settings)
     try:
         found = [parse_address(url, with_key=with_key).url for url in named]
     except UsageProblem as problem:
         raise UsageProblem(f"{said_by}: {problem.message}", problem.hint) from None
-    first = None if server is None else server.value
+    first = server.value
     if not flags.nodes and (flags.qdrant_url is not None or flags.config is not None):
         # those in the settings are of the settings' server: another one's key is nothing to them
         own = None if settings.qdrant_url is None else _server(settings.qdrant_url, said_by, flags, settings)
         if first not in (*found, None if own is None else own.value):
             return ()
-    if first is None:
-        return ()
     return tuple(dict.fromkeys(url for url in found if url != first))
 
 

@@ -42,6 +42,8 @@ LARGE_PAGE: Final = 8 << 20
 PATIENCE_S: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """How long to wait, one after the other, when a server says 429: its limits are by the minute."""
 IDS_AT_ONCE: Final = 1000
+COPIES_S: Final = 10.0
+"""How long every copy of a shard may take to answer for one point."""
 NO_VECTOR: Final = VectorFacts(None, None)
 NO_ROW: Final = 0
 """The row of a point: a server has none."""
@@ -262,7 +264,8 @@ class ServerStore:
         (1.16.3): one point read from all copies says it."""
         body = {"limit": 1, "with_payload": False, "with_vector": False}
         try:
-            self.connection.post(collection_path(name, "points", "scroll"), body, consistency="all")
+            path = collection_path(name, "points", "scroll")
+            self.connection.post(path, body, timeout=COPIES_S, consistency="all")
         except ServerProblem as problem:
             if problem.kind == "server":
                 return problem.message.removeprefix(f"{self.connection.address.url}: ")
