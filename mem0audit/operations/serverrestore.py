@@ -39,10 +39,10 @@ from mem0audit.install.host import Host, resolved
 from mem0audit.operations.interrupted import read_server_intent, record, server_interrupted, words
 from mem0audit.operations.look import Progress, no_progress
 from mem0audit.operations.restore import check_erasures, check_new, put_to_the_chain, verified
+from mem0audit.operations.scratch import SCRATCH
 from mem0audit.operations.serversnapshot import create_of_server, plan_server_create
 from mem0audit.operations.serververify import (
     APPEARS_S,
-    SCRATCH,
     compare_points,
     log_counts,
     put_as,

@@ -20,13 +20,10 @@ from mem0audit.install.host import Host
 from mem0audit.operations.audit import STORES_GROUPS, audit
 from mem0audit.operations.copied import counted
 from mem0audit.operations.look import Progress
+from mem0audit.operations.scratch import base_of, remove_left
 from mem0audit.stores import serversnapshots
 from mem0audit.stores.history import read_history, read_rows
 from mem0audit.stores.server import Connection, connection_to
-
-SCRATCH: Final = "mem0audit-scratch-"
-"""How the names of collections begin that are made to be looked at, and removed then."""
-
 
 APPEARS_S: Final = 3.0
 """A server whose connection was cut goes on with what it has: so long its collection may take to appear."""
@@ -65,7 +62,9 @@ def put_as(
     left: list[str],
 ) -> Iterator[None]:
     """Has a server make collections of a snapshot's files under names that it does not have; they are removed at the
-    end, whatever comes. What cannot be removed is in `left` then. Raises ServerProblem, OSError."""
+    end, whatever comes; what an earlier run left that was killed is removed first. What cannot be removed is in `left`
+    then. Raises ServerProblem, OSError."""
+    remove_left(connection)
     shas = {file.path: file.sha256 for file in manifest.files}
     made: list[str] = []
     whole = False
@@ -83,7 +82,7 @@ def put_as(
 
 def scratch_names(collections: Sequence[CollectionCopy], random: str) -> dict[str, str]:
     """The scratch name of each collection; the entities stay those of their memories."""
-    base = f"{SCRATCH}{random}"
+    base = base_of(random)
     of = {"memories": base, "entities": f"{base}{ENTITIES_SUFFIX}"}
     return {one.name: of.get(one.role, f"{base}-{one.name}") for one in collections}
 
