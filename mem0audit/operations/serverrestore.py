@@ -43,6 +43,7 @@ from mem0audit.operations.scratch import SCRATCH
 from mem0audit.operations.serversnapshot import create_of_server, plan_server_create
 from mem0audit.operations.serververify import (
     APPEARS_S,
+    check_nodes,
     compare_points,
     log_counts,
     put_as,
@@ -112,7 +113,7 @@ def plan_server_restore(
         why = serverrestore.cannot_take(manifest.server.version, version)
         if why is not None:
             raise Refused(f"{connection.address.url}: {why}", "update the server, or name another one")
-        _check_nodes(manifest, connection)
+        check_nodes(manifest.server.collections, connection)
         pieces = _pieces_on_server(manifest, install, connection, new=to is not None)
         warnings = _warnings(manifest, version, pieces, connection, in_place=to is None)
     url = connection.address.url
@@ -180,21 +181,6 @@ def _pieces_on_server(
             "restore into new collections with --to NEWDIR, and give the agent those",
         )
     return tuple(pieces)
-
-
-def _check_nodes(manifest: Manifest, connection: Connection) -> None:
-    """Raises Refused where shards are to be put onto a cluster of which not every node is named, ServerProblem where
-    one does not answer."""
-    assert manifest.server is not None
-    if not any(one.shards for one in manifest.server.collections):
-        return
-    unnamed = serversnapshots.peers_unnamed(connection)
-    if unnamed:
-        raise Refused(
-            f"{connection.address.url} is a node of a cluster, and of its other nodes {len(unnamed)} are not named "
-            f"(among each other: {', '.join(unnamed)}): each is given its copies of the shards",
-            "name them all, by the addresses that clients use: --node URL for each, or qdrant_nodes in mem0audit.toml",
-        )
 
 
 def _check_alike(one: CollectionCopy, name: str, connection: Connection) -> None:

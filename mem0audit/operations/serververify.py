@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from mem0audit.core import snapshot as core
-from mem0audit.core.errors import Mem0auditError, ServerProblem
+from mem0audit.core.errors import Mem0auditError, Refused, ServerProblem
 from mem0audit.core.model import Install, NotChecked, Origin
 from mem0audit.core.reading import ENTITIES_SUFFIX
 from mem0audit.core.serverrestore import alike
@@ -51,6 +51,20 @@ def compare_log(manifest: Manifest, folder: Path, problems: list[SnapshotProblem
         problems.append(SnapshotProblem(core.HISTORY, "its rows are not those that were counted"))
 
 
+def check_nodes(copies: Sequence[CollectionCopy], connection: Connection) -> None:
+    """Raises Refused where shards are to be put onto a cluster of which not every node is named, ServerProblem where
+    one does not answer."""
+    if not any(one.shards for one in copies):
+        return
+    unnamed = serversnapshots.peers_unnamed(connection)
+    if unnamed:
+        raise Refused(
+            f"{connection.address.url} is a node of a cluster, and of its other nodes {len(unnamed)} are not named "
+            f"(among each other: {', '.join(unnamed)}): each is given its copies of the shards",
+            "name them all, by the addresses that clients use: --node URL for each, or qdrant_nodes in mem0audit.toml",
+        )
+
+
 @contextmanager
 def put_as(
     connection: Connection,
@@ -63,7 +77,8 @@ def put_as(
 ) -> Iterator[None]:
     """Has a server make collections of a snapshot's files under names that it does not have; they are removed at the
     end, whatever comes; what an earlier run left that was killed is removed first. What cannot be removed is in `left`
-    then. Raises ServerProblem, OSError."""
+    then. Raises Refused for a cluster of which not every node is named, ServerProblem, OSError."""
+    check_nodes(copies, connection)
     remove_left(connection)
     shas = {file.path: file.sha256 for file in manifest.files}
     made: list[str] = []

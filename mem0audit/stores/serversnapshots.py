@@ -75,6 +75,13 @@ def described(connection: Connection, name: str) -> Described | None:
     except ServerProblem as problem:
         if problem.kind == "missing":
             return None
+        if "read operations failed" in problem.message:  # of nodes that are away, in words for its developers
+            raise ServerProblem(
+                "server",
+                f"{connection.address.url}: shards of {name} do not answer: every node that has a copy is away",
+                "bring one of those nodes back; what is wrong with the cluster: mem0audit audit --select Q",
+                problem.status,
+            ) from None
         raise
     if cluster.get("remote_shards"):
         return _spread(connection, name, info, cluster)
