@@ -144,6 +144,7 @@ def live(cluster: QdrantCluster, tmp_path: Path) -> Live:
     return Live(cluster, tmp_path / "live")
 
 
+@pytest.mark.thorough
 def test_every_shard_is_in_it_and_comes_back_into_new_collections(
     live: Live, qdrant: QdrantServer, tmp_path: Path
 ) -> None:

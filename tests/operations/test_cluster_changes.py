@@ -30,6 +30,7 @@ def copies(cluster: QdrantCluster, name: str) -> int:
     return len(said["local_shards"]) + len(said["remote_shards"])
 
 
+@pytest.mark.thorough
 def test_a_move_spreads_the_points_as_the_cluster_does(cluster: QdrantCluster, tmp_path: Path) -> None:
     store = copy_store("2.2.1-nlp", tmp_path)
     points = scrolled(store.vectors, tmp_path / "scrolled")
