@@ -407,7 +407,9 @@ def test_a_server_that_dies_half_way(
 STEPS = ("server.taken", "snapshot.download.piece", "snapshot.publish", "snapshot.published")
 
 
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize(
+    "name", [STEPS[0], *(pytest.param(name, marks=pytest.mark.thorough) for name in STEPS[1:])]
+)
 def test_a_kill_at_every_step(kept: Kept, folder: Path, name: str) -> None:
     """Nothing half is ever listed, and the next run removes what lies on the server too."""
     assert killed_at(name, lambda: take(kept.install(), folder)) == -signal.SIGKILL
