@@ -18,6 +18,8 @@ import pytest
 from mem0audit.stores import files
 from tests.builders import MemoryBuilder
 from tests.qdrant_server import (  # noqa: F401 - fixtures
+    cluster,
+    cluster_processes,
     qdrant,
     qdrant_keyed_process,
     qdrant_process,

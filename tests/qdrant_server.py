@@ -8,6 +8,7 @@ fails and says why: it is not skipped. Fixtures:
   stop, kill and restart it: the next one finds it running.
 - `qdrant_with_keys`: another one, that asks for an API key, shared likewise.
 - `start_qdrant(api_key=…, read_only_key=…, environ={…}, arguments=[…])`: one for this test alone.
+- `cluster`: three servers that are one cluster, shared likewise, all of them running when a test begins.
 """
 
 from __future__ import annotations
@@ -226,6 +227,98 @@ class QdrantServer:
         return [(verb, path, int(status)) for verb, path, status in _REQUEST.findall(self.log_text()[since:])]
 
 
+class QdrantCluster:
+    """Three servers on loopback that are one cluster; each may be stopped, killed and started again."""
+
+    def __init__(self, count: int = 3) -> None:
+        first, *others = _free_ports(count)
+        common = {
+            "QDRANT__CLUSTER__ENABLED": "true",
+            # a tenth of a second otherwise: an election and every change of a collection take some of them
+            "QDRANT__CLUSTER__CONSENSUS__TICK_PERIOD_MS": "10",
+        }
+        self.nodes: list[QdrantServer] = []
+        for port in (first, *others):
+            joins = [] if port == first else ["--bootstrap", f"http://127.0.0.1:{first}"]
+            self.nodes.append(
+                QdrantServer(
+                    environ={**common, "QDRANT__CLUSTER__P2P__PORT": str(port)},
+                    arguments=["--uri", f"http://127.0.0.1:{port}", *joins],
+                )
+            )
+
+    def __getitem__(self, number: int) -> QdrantServer:
+        return self.nodes[number]
+
+    @property
+    def urls(self) -> list[str]:
+        return [node.url for node in self.nodes]
+
+    def start(self) -> None:
+        """Starts every node that does not run, and waits until all of them know each other and agree."""
+        for node in self.nodes:
+            if not node.running:
+                node.start()
+            node.thaw()
+        _until(self._agrees, "the nodes do not become one cluster")
+
+    def _agrees(self) -> bool:
+        said = [node.result("GET", "/cluster") for node in self.nodes]
+        if any(len(one["peers"]) != len(self.nodes) for one in said):
+            return False
+        leaders = {(one["raft_info"]["leader"], one["raft_info"]["commit"]) for one in said}
+        if len(leaders) != 1 or leaders.pop()[0] is None:
+            return False
+        # a node keeps to itself for a moment that another was away: every copy must answer through every node
+        return all(
+            node.request("POST", f"/collections/{name}/points/scroll?consistency=all", {"limit": 1})[0] == 200
+            for node in self.nodes
+            for name in node.collections()
+        )
+
+    def make(self, name: str, *, shards: int = 6, replicas: int = 2, dims: int = 8) -> None:
+        """A collection as mem0 makes one, but for shards and replicas; there on every node when this returns."""
+        self.nodes[0].result(
+            "PUT",
+            f"/collections/{name}?timeout=30",
+            {
+                "vectors": {"size": dims, "distance": "Cosine"},
+                "sparse_vectors": {"bm25": {"modifier": "idf"}},
+                "shard_number": shards,
+                "replication_factor": replicas,
+            },
+        )
+        self.settle(name)
+
+    def settle(self, name: str) -> None:
+        """Waits until every node says of a collection that all copies of all its shards are active."""
+
+        def active() -> bool:
+            for node in self.nodes:
+                status, said = node.request("GET", f"/collections/{name}/cluster")
+                if status != 200:
+                    return False
+                found = said["result"]
+                states = {one["state"] for one in (*found["local_shards"], *found["remote_shards"])}
+                if states != {"Active"} or found["shard_transfers"]:
+                    return False
+            return True
+
+        _until(active, f"{name} does not become whole")
+
+    def remove(self) -> None:
+        for node in self.nodes:
+            node.remove()
+
+
+def _until(true: Callable[[], bool], otherwise: str, most_s: float = 30.0) -> None:
+    end = time.monotonic() + most_s
+    while not true():
+        if time.monotonic() > end:
+            pytest.fail(otherwise, pytrace=False)
+        time.sleep(0.02)
+
+
 def _quick_place() -> str | None:
     """In memory where there is room: a server that is killed loses nothing by that, and no disk is waited for."""
     try:
@@ -316,3 +409,26 @@ def start_qdrant() -> Iterator[Callable[..., QdrantServer]]:
     yield start
     for server in started:
         server.remove()
+
+
+@pytest.fixture(scope="session")
+def cluster_processes() -> Iterator[QdrantCluster]:
+    """The shared cluster, for what a module builds once (in collections of names of its own)."""
+    made = QdrantCluster()
+    try:
+        made.start()
+        yield made
+    finally:
+        made.remove()
+
+
+@pytest.fixture
+def cluster(cluster_processes: QdrantCluster) -> Iterator[QdrantCluster]:
+    """The shared cluster, whole; the collections that the test makes go after it."""
+    made = cluster_processes
+    made.start()
+    before = made[0].collections()
+    yield made
+    made.start()
+    for name in made[0].collections() - before:
+        made[0].result("DELETE", f"/collections/{name}?timeout=30")

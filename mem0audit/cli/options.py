@@ -47,6 +47,10 @@ ApiKeyEnvOption = Annotated[
     str | None,
     typer.Option("--api-key-env", metavar="NAME", help="The variable that holds the server's API key."),
 ]
+NodeOption = Annotated[
+    list[str] | None,
+    typer.Option("--node", metavar="URL", help="Another node of its cluster. May be repeated."),
+]
 CollectionOption = Annotated[
     str | None, typer.Option("--collection", metavar="NAME", help="The collection of the memories.")
 ]
@@ -85,6 +89,7 @@ class Named:
     config: str | None = None
     agent_python: str | None = None
     api_key_env: str | None = None
+    nodes: tuple[str, ...] = ()
 
     def words(self) -> tuple[str, ...]:
         """The same flags as words of a command line."""
@@ -96,6 +101,7 @@ class Named:
             ("--config", self.config),
             ("--agent-python", self.agent_python),
             ("--api-key-env", self.api_key_env),
+            *(("--node", node) for node in self.nodes),
         )
         return tuple(word for flag, value in pairs if value is not None for word in (flag, value))
 
@@ -119,6 +125,7 @@ class Named:
             config=self.config,
             agent_python=self.agent_python,
             api_key_env=self.api_key_env,
+            nodes=self.nodes,
         )
         return locate(flags, host), host
 

@@ -18,6 +18,7 @@ from mem0audit.cli.options import (
     FormatOption,
     HistoryOption,
     Named,
+    NodeOption,
     QdrantPathOption,
     QdrantUrlOption,
 )
@@ -57,6 +58,7 @@ def _restore(
     qdrant_path: QdrantPathOption = None,
     qdrant_url: QdrantUrlOption = None,
     api_key_env: ApiKeyEnvOption = None,
+    node: NodeOption = None,
     collection: CollectionOption = None,
     config: ConfigOption = None,
     agent_python: AgentPythonOption = None,
@@ -92,7 +94,8 @@ def _restore(
         )
     if discard_replaced and name is not None:
         raise UsageProblem("--discard-replaced takes no NAME")
-    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env)
+    nodes = tuple(node or ())
+    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env, nodes)
     as_json = format_ is Format.JSON
     if discard_replaced:
         install, host = named.find()
@@ -121,7 +124,7 @@ def _restore(
                 "collections",
                 "leave them out; --collection names the new collection, --qdrant-url the server",
             )
-        named = Named(None, None, qdrant_url or url, collection, config, agent_python, api_key_env)
+        named = Named(None, None, qdrant_url or url, collection, config, agent_python, api_key_env, nodes)
         onto, host = named.find()
     elif named.words():
         raise UsageProblem(

@@ -127,7 +127,7 @@ def _snapshot(
         install,
         host,
         _program(),
-        _install_words(named, install, host),
+        (*_install_words(named, install, host), *(w for node in install.nodes for w in ("--node", node))),
         folder,
         DEFAULT_POLICY if policy.empty else policy,
         at,

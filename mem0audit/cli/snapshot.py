@@ -18,6 +18,7 @@ from mem0audit.cli.options import (
     FormatOption,
     HistoryOption,
     Named,
+    NodeOption,
     NoLedgerOption,
     OutputOption,
     QdrantPathOption,
@@ -93,6 +94,7 @@ def _create(
     qdrant_path: QdrantPathOption = None,
     qdrant_url: QdrantUrlOption = None,
     api_key_env: ApiKeyEnvOption = None,
+    node: NodeOption = None,
     collection: CollectionOption = None,
     config: ConfigOption = None,
     agent_python: AgentPythonOption = None,
@@ -109,7 +111,8 @@ def _create(
     Copied as of one instant, rebuilt without free pages, checked, and published by one rename.
     Exit: 0 taken, 2 usage, 3 a store is not there, 4 refused, 5 failed and nothing published.
     """
-    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env)
+    nodes = tuple(node or ())
+    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env, nodes)
     check_output(output)
     install, host = named.find()
     folder = _folder(to, host)
@@ -270,6 +273,7 @@ def _verify(
         typer.Option("--qdrant-url", metavar="URL", help="For --deep: a Qdrant server to put them onto."),
     ] = None,
     api_key_env: ApiKeyEnvOption = None,
+    node: NodeOption = None,
     format_: FormatOption = Format.TEXT,
     output: OutputOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing where all are good.")] = False,
@@ -305,10 +309,12 @@ def _verify(
     if new:
         paths = without_verdict(paths)
     server = None
-    if qdrant_url is not None or api_key_env is not None:
+    if qdrant_url is not None or api_key_env is not None or node:
         if not deep or qdrant_url is None:
-            raise UsageProblem("--qdrant-url names a server for --deep, and --api-key-env its key")
-        server = Named(qdrant_url=qdrant_url, api_key_env=api_key_env).find()
+            raise UsageProblem(
+                "--qdrant-url names a server for --deep, --api-key-env its key, --node its other nodes"
+            )
+        server = Named(qdrant_url=qdrant_url, api_key_env=api_key_env, nodes=tuple(node or ())).find()
     with progress(quiet=quiet) as tell:
         depth: Depth = "quick" if quick else "deep" if deep else "default"
         recorded = [verify_and_record(path, depth, tell, server=server) for path in paths]

@@ -77,6 +77,8 @@ class Install:
     server_key: Secret | None = None
     server_key_from: str | None = None
     """Where the key comes from ("$NAME", a file); None where there is none."""
+    nodes: tuple[str, ...] = ()
+    """The addresses of the other nodes of the server's cluster, as far as the user named them."""
     embedder_dims: int | None = None
     on_disk: bool | None = None
     agent_python: str | None = None
@@ -303,7 +305,8 @@ class ServerSide:
 
     `status` is "green", "yellow" (being optimised), "grey" (waits for that) or "red"; `error` the optimiser's, None
     where it has none. `points` is the server's own, approximate count; `indexed` the payload fields with an index;
-    `strict` the strict mode's limits where that is on. `copies` is empty where the key may not see them.
+    `strict` the strict mode's limits where that is on. `copies` is empty where the key may not see them; `silent` is
+    what the server says where one of them does not answer, whatever state it is in.
     """
 
     status: str
@@ -312,6 +315,7 @@ class ServerSide:
     indexed: tuple[str, ...] = ()
     replicas_wanted: int = 1
     copies: tuple[ShardCopy, ...] = ()
+    silent: str | None = None
     strict: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -75,9 +75,20 @@ CopyRole = Literal["memories", "entities", "telemetry"]
 
 
 @dataclass(frozen=True)
+class ShardFile:
+    """One shard of a collection in a snapshot: `path` is its file."""
+
+    shard: int
+    path: str
+
+
+@dataclass(frozen=True)
 class CollectionCopy:
     """One collection of a server in a snapshot. `path` is its file, relative to the snapshot; `params` and
     `payload_schema` are as the server says them of the collection (vectors, shards; field -> type of index).
+
+    Of one that was spread over the nodes of a cluster `shards` has a file for each shard, and `path` is what their
+    names begin with; else it is empty.
 
     `points` and `digest` are of all its points' ids and payloads, read while the server took its snapshot; None and ""
     where the points changed meanwhile, so that what the file holds is not known from outside.
@@ -90,6 +101,12 @@ class CollectionCopy:
     digest: str
     params: Mapping[str, Any]
     payload_schema: Mapping[str, str]
+    shards: tuple[ShardFile, ...] = ()
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Its files."""
+        return tuple(one.path for one in self.shards) or (self.path,)
 
 
 @dataclass(frozen=True)
@@ -249,18 +266,33 @@ def _server(raw: Any, listed: Sequence[str]) -> ServerCopy:
     for one in raw["collections"]:
         if not isinstance(one, dict):
             raise NotAManifest("lists a collection that is none")
+        one = {"shards": [], **one}
         _keys(one, [f.name for f in fields(CollectionCopy)], "a collection")
         text = (str,)
         _types(one, {"name": text, "role": text, "path": text, "points": (int, type(None)), "digest": text})
         _mapping(one, "payload_schema", (str,))
         if not isinstance(one["params"], dict) or one["role"] not in get_args(CopyRole):
             raise NotAManifest("lists a collection of another kind")
-        if one["path"] not in listed or not safe_collection(one["name"]):
+        shards = _shards(one["shards"])
+        paths = [shard.path for shard in shards] or [one["path"]]
+        if not set(paths) <= set(listed) or not safe_collection(one["name"]):
             raise NotAManifest("lists a collection that has no file")
-        found.append(CollectionCopy(**cast("dict[str, Any]", one)))
+        found.append(CollectionCopy(**cast("dict[str, Any]", {**one, "shards": shards})))
     if not found or len({one.name for one in found}) != len(found):
         raise NotAManifest("lists no collection, or one twice")
     return ServerCopy(raw["url"], raw["version"], tuple(found))
+
+
+def _shards(raw: Any) -> tuple[ShardFile, ...]:
+    if not isinstance(raw, list) or not all(isinstance(one, dict) for one in raw):
+        raise NotAManifest("its shards are of another type")
+    for one in raw:
+        _keys(one, [f.name for f in fields(ShardFile)], "a shard")
+        _types(one, {"shard": (int,), "path": (str,)})
+    found = tuple(ShardFile(one["shard"], one["path"]) for one in raw)
+    if len({one.shard for one in found}) != len(found) or any(one.shard < 0 for one in found):
+        raise NotAManifest("lists a shard twice, or one that is none")
+    return found
 
 
 def safe_collection(name: str) -> bool:
@@ -269,9 +301,9 @@ def safe_collection(name: str) -> bool:
     return short and name.isprintable() and not name.startswith(".") and not set(name) & set("/\\")
 
 
-def server_path(name: str) -> str:
-    """Where the server's snapshot of a collection lies in ours."""
-    return f"{SERVER}/{name}.snapshot"
+def server_path(name: str, shard: int | None = None) -> str:
+    """Where the server's snapshot of a collection, or of one shard of it, lies in ours."""
+    return f"{SERVER}/{name}.snapshot" if shard is None else f"{SERVER}/{name}/shard-{shard}.snapshot"
 
 
 def _keys(raw: Mapping[str, Any], wanted: Sequence[str], what: str) -> None:

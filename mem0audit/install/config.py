@@ -135,6 +135,7 @@ class Settings:
     history: str | None = None
     qdrant_path: str | None = None
     qdrant_url: str | None = None
+    qdrant_nodes: tuple[str, ...] = ()
     api_key_env: str | None = None
     collection: str | None = None
     config: str | None = None
@@ -323,6 +324,9 @@ EXAMPLE = """\
 # Or the address of a Qdrant server, instead of qdrant_path.
 #qdrant_url = "http://localhost:6333"
 
+# The other nodes of its cluster: a snapshot takes each shard from a node that has it.
+#qdrant_nodes = ["http://node2:6333", "http://node3:6333"]
+
 # The variable that holds the server's API key; the key itself does not belong in here.
 #api_key_env = "QDRANT_API_KEY"
 
@@ -362,7 +366,7 @@ _TEXT_KEYS = (
     "snapshot_max_age",
     "fail_on",
 )
-_LIST_KEYS = ("select", "ignore")
+_LIST_KEYS = ("select", "ignore", "qdrant_nodes")
 _PATH_KEYS = ("history", "qdrant_path", "agent_python", "snapshot_dir")
 SEVERITIES = ("critical", "high", "medium", "low", "info")
 
@@ -424,6 +428,13 @@ def _settings(raw: Mapping[str, Any], file: str, host: Host) -> Settings:
     lists: dict[str, tuple[str, ...]] = {}
     for key in _LIST_KEYS:
         value = raw.get(key, [])
+        if key == "qdrant_nodes":
+            if not isinstance(value, list) or not all(isinstance(v, str) and _is_address(v) for v in value):
+                raise UsageProblem(
+                    f"{file}: {key} is not a list of addresses", f'for example {key} = ["http://node2:6333"]'
+                )
+            lists[key] = tuple(value)
+            continue
         good = isinstance(value, list) and all(
             isinstance(v, str) and re.fullmatch(r"[A-Z]\d{0,3}", v) for v in value
         )
@@ -433,6 +444,14 @@ def _settings(raw: Mapping[str, Any], file: str, host: Host) -> Settings:
             )
         lists[key] = tuple(value)
     return Settings(file=file, **texts, **lists)  # type: ignore[arg-type]
+
+
+def _is_address(text: str) -> bool:
+    try:
+        parse_address(text)
+    except UsageProblem:
+        return False
+    return _is_writable(text)
 
 
 def _from_settings(value: str, file: str, host: Host) -> str:

@@ -37,6 +37,7 @@ class Flags:
     config: str | None = None
     agent_python: str | None = None
     api_key_env: str | None = None
+    nodes: tuple[str, ...] | None = None
 
 
 def locate(flags: Flags, host: Host) -> Install:
@@ -48,7 +49,8 @@ def locate(flags: Flags, host: Host) -> Install:
     """
     if flags.qdrant_path is not None and flags.qdrant_url is not None:
         raise UsageProblem("--qdrant-path and --qdrant-url are both given", "an install has one vector store")
-    for name, value in vars(flags).items():
+    given_texts = [(name, value) for name, value in vars(flags).items() if name != "nodes"]
+    for name, value in (*given_texts, *(("node", node) for node in flags.nodes or ())):
         if value is not None and (not value.strip() or "\0" in value):
             raise UsageProblem(f"--{name.replace('_', '-')} is empty or holds a NUL")
     settings = load_settings(host)
@@ -68,6 +70,7 @@ def locate(flags: Flags, host: Host) -> Install:
         server_url=server,
         server_key=key,
         server_key_from=key_from,
+        nodes=_nodes(flags, settings, server, key is not None),
         embedder_dims=next((config.dims for config, _ in configs if config.dims is not None), None),
         on_disk=says.on_disk if says is not None else None,
         agent_python=agent_python,
@@ -131,6 +134,29 @@ def _from_config(
     if config.url is not None:
         return "qdrant", None, Origin(config.url, config.source), config
     return "qdrant", Origin(_absolute(config.path or DEFAULT_PATH, host), config.source), None, config
+
+
+def _nodes(flags: Flags, settings: Settings, server: Origin | None, with_key: bool) -> tuple[str, ...]:
+    """The other nodes of the server's cluster, each once. Raises UsageProblem where there is no server to be of."""
+    if flags.nodes and server is None:
+        raise UsageProblem(
+            "--node: there is no server", "name one of the nodes with --qdrant-url or --config, the others so"
+        )
+    named = flags.nodes or settings.qdrant_nodes
+    if server is None or not named:
+        return ()
+    said_by = "--node" if flags.nodes else _name(settings)
+    try:
+        found = [parse_address(url, with_key=with_key).url for url in named]
+    except UsageProblem as problem:
+        raise UsageProblem(f"{said_by}: {problem.message}", problem.hint) from None
+    first = server.value
+    if not flags.nodes and (flags.qdrant_url is not None or flags.config is not None):
+        # those in the settings are of the settings' server: another one's key is nothing to them
+        own = None if settings.qdrant_url is None else _server(settings.qdrant_url, said_by, flags, settings)
+        if first not in (*found, None if own is None else own.value):
+            return ()
+    return tuple(dict.fromkeys(url for url in found if url != first))
 
 
 def _server(url: str, said_by: str, flags: Flags, settings: Settings) -> Origin:

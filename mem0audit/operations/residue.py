@@ -407,26 +407,32 @@ def _encoded(texts: Sequence[str]) -> bytes:
     return b"\0\xff\0".join(text.encode("utf-8", "surrogatepass") for text in texts)
 
 
+_TEXTS_AT_ONCE = 2000
+
+
 def _others_in_vectors(store: PointStore, who: Whose, ids: Collection[str], needles: Needles) -> Others:
     others = Others()
     memories, entities, _ = collections_of(store)
+    texts: list[str] = []  # of several points: a search of a few hundred bytes costs as one of many thousand
 
-    def keep(
-        _row: int, point_id: PointId, payload: Mapping[str, Any], _vector: VectorFacts
-    ) -> tuple[bytes, Hits] | None:
+    def search() -> None:
+        data = _encoded(texts)
+        others.add(data, needles.search_bytes(data))
+        texts.clear()
+
+    def keep(_row: int, point_id: PointId, payload: Mapping[str, Any], _vector: VectorFacts) -> None:
         if who.has(point_id, payload):
-            return None
+            return
         links = payload.get("linked_memory_ids")
         if isinstance(links, (list, tuple)) and links and {str(i) for i in links} <= set(ids):
-            return None
-        data = _encoded(list(strings_in(payload)))
-        hits = needles.search_bytes(data)
-        return (data, hits) if hits.whole or hits.short or hits.pieces else None
+            return
+        texts.extend(strings_in(payload))
+        if len(texts) > _TEXTS_AT_ONCE:
+            search()
 
     for info in (*memories, *entities):
-        for found in store.points(info, keep).rows.values():
-            if found is not None:
-                others.add(*found)
+        store.points(info, keep)
+        search()
     return others
 
 

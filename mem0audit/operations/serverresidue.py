@@ -51,6 +51,7 @@ def kept_by_server(install: Install, scope: Scope | None, ids: Collection[str]) 
         copies, gaps = _snapshots(connection, [info.name for info in layout.collections], url)
         found.copies = tuple(copies)
         found.not_searched += gaps
+        found.not_searched += _of_other_nodes(connection, install.collection.value)
         found.not_searched.append(_files(connection, install.collection.value, url))
     return found
 
@@ -87,6 +88,22 @@ def _snapshots(
         why = "they were not looked into: one from before a deletion holds what was deleted"
         gaps.append(NotChecked(f"{len(copies):,} snapshots on the server", why))
     return copies, gaps
+
+
+def _of_other_nodes(connection: Connection, name: str) -> list[NotChecked]:
+    """What the other nodes of a cluster keep, each for itself: of that, this one says nothing."""
+    try:
+        others = len(
+            {one["peer_id"] for one in connection.get(collection_path(name, "cluster"))["remote_shards"]}
+        )
+    except (ServerProblem, TypeError, KeyError):
+        return []
+    if not others:
+        return []
+    why = (
+        "each lists its own snapshots and keeps its own files: ask each, by its own address, as --qdrant-url"
+    )
+    return [NotChecked(f"{others} other nodes of the cluster", why)]
 
 
 def _files(connection: Connection, name: str, url: str) -> NotChecked:

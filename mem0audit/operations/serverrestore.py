@@ -39,10 +39,11 @@ from mem0audit.install.host import Host, resolved
 from mem0audit.operations.interrupted import read_server_intent, record, server_interrupted, words
 from mem0audit.operations.look import Progress, no_progress
 from mem0audit.operations.restore import check_erasures, check_new, put_to_the_chain, verified
+from mem0audit.operations.scratch import SCRATCH
 from mem0audit.operations.serversnapshot import create_of_server, plan_server_create
 from mem0audit.operations.serververify import (
     APPEARS_S,
-    SCRATCH,
+    check_nodes,
     compare_points,
     log_counts,
     put_as,
@@ -112,6 +113,7 @@ def plan_server_restore(
         why = serverrestore.cannot_take(manifest.server.version, version)
         if why is not None:
             raise Refused(f"{connection.address.url}: {why}", "update the server, or name another one")
+        check_nodes(manifest.server.collections, connection)
         pieces = _pieces_on_server(manifest, install, connection, new=to is not None)
         warnings = _warnings(manifest, version, pieces, connection, in_place=to is None)
     url = connection.address.url
@@ -187,10 +189,9 @@ def _check_alike(one: CollectionCopy, name: str, connection: Connection) -> None
     if found is None:
         return
     where = connection.address.url
-    if found.elsewhere:
+    if (found.elsewhere or found.shards) and not one.shards:
         raise Refused(
-            f"{where}: {found.elsewhere} of the shards of {name} lie on other nodes of its cluster: a snapshot of one "
-            "node is not put over them",
+            f"{where}: {name} is spread over the nodes of its cluster: a snapshot of one node is not put over it",
             "restore into new collections with --to NEWDIR",
         )
     if found.busy is not None and "Dead" not in found.busy:
@@ -300,9 +301,11 @@ def _put_all(
 ) -> None:
     """Each collection over, or in place of none. Raises ServerProblem, OSError, Failed where one cannot be read."""
     shas = {file.path: file.sha256 for file in manifest.files}
+    assert manifest.server is not None
+    copies = {one.path: one for one in manifest.server.collections}
     for number, (path, name) in enumerate(names.items()):
         say("putting the collections onto the server", number, len(names))
-        serversnapshots.put(connection, name, Path(snapshot) / path, shas[path])
+        serversnapshots.put_back(connection, name, copies[path], Path(snapshot), shas)
         why = serversnapshots.wait_until_ready(connection, name)
         if why is not None:
             raise Failed(f"{name} was put back and cannot be read: {why}")
@@ -315,7 +318,8 @@ def _differing(connection: Connection, manifest: Manifest, names: dict[str, str]
     for one in manifest.server.collections:
         if one.path not in names or not one.digest:
             continue
-        read = serversnapshots.read_digest(connection, names[one.path])
+        every = bool(one.shards) and bool(connection.others)
+        read = serversnapshots.read_digest(connection, names[one.path], every_copy=every)
         if (read.count, read.hexdigest()) != (one.points, one.digest):
             said.append(
                 f"{names[one.path]} holds {read.count} points, the snapshot {one.points}, and not the same: somebody "

@@ -17,7 +17,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +32,7 @@ from mem0audit.core.snapshot import (
     Manifest,
     ServerCopy,
     ServerPlan,
+    ShardFile,
     SnapshotFile,
     Taken,
 )
@@ -116,7 +117,7 @@ def plan_server_create(install: Install, host: Host, folder: str) -> ServerPlan:
         folder=folder,
         name=core.name_of(host.now),
         version=version,
-        collections=tuple((role, one.name, one.points, core.server_path(one.name)) for role, one in found),
+        collections=tuple((role, one.name, one.points, _path(one)) for role, one in found),
         history_bytes=size,
         needed_bytes=needed,
         free_bytes=where.free_bytes,
@@ -161,16 +162,46 @@ def collections_of(install: Install, connection: Connection) -> tuple[tuple[Copy
     return tuple(found)
 
 
+def _path(one: Described) -> str:
+    """Where a collection lies in the snapshot: its file, or the folder of the files of its shards."""
+    return f"{core.SERVER}/{one.name}/" if one.shards else core.server_path(one.name)
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """A file of the snapshot: a collection, or one shard of it, and the node that has it."""
+
+    node: Connection
+    collection: str
+    shard: int | None
+    path: str
+
+
+def _wanted(one: Described, connection: Connection) -> tuple[_Wanted, ...]:
+    if not one.shards:
+        return (_Wanted(connection, one.name, None, core.server_path(one.name)),)
+    return tuple(
+        _Wanted(nodes[0], one.name, shard, core.server_path(one.name, shard))
+        for shard, nodes in one.shards.items()
+    )
+
+
 def _check_whole(one: Described, connection: Connection) -> None:
     """Raises Refused where the server's snapshot would not be the whole collection."""
     where = connection.address.url
     if not core.safe_collection(one.name):
         raise Refused(f"{where}: a collection is named as no file can be")
+    if one.elsewhere and one.silent:
+        raise Refused(
+            f"{one.silent[0]}: {one.elsewhere} of the shards of {one.name} lie there, or have no active copy",
+            "take it when that node is back",
+        )
     if one.elsewhere:
         raise Refused(
             f"{where}: {one.elsewhere} of the shards of {one.name} lie on other nodes of its cluster only: a snapshot "
             "of this node is not the whole collection",
-            "this version takes snapshots of a server that has every shard",
+            "name the other nodes too, by the addresses that clients use: --node URL for each with snapshot create, or "
+            "qdrant_nodes in mem0audit.toml",
         )
     if one.busy is not None:
         raise Refused(f"{where}: {one.name}: {one.busy}", "try again when the cluster is done with it")
@@ -258,13 +289,16 @@ def _take(
     say("waiting for a still moment", None, None)
     still = log.wait(STILL_S, STILL_WAIT_S)
     say("reading the points", None, None)
-    before = {one: _digest(connection, one) for one in names}
+    before = {one.name: _first_digest(connection, one, notes) for _, one in found}
     copies: dict[str, tuple[int, str]] = {}
     with ExitStack() as stack:
-        remotes: list[Remote] = []
+        remotes: list[tuple[_Wanted, Remote]] = []
         for role, one in found:
             say(f"the server takes its snapshot of {one.name}", None, None)
-            remotes.append(stack.enter_context(_on_server(connection, one.name, hidden, remotes, notes)))
+            for wanted in _wanted(one, connection):
+                remotes.append(
+                    (wanted, stack.enter_context(_on_server(connection, wanted, hidden, remotes, notes)))
+                )
             if role == "memories":
                 copied = pair.take_pair(
                     [pair.Source("history", here.history.value, "history")], None, hidden / "raw", now=now
@@ -276,11 +310,10 @@ def _take(
         why = _unsettled(still, log, before, after)
         if why is not None and not last:
             return None
-        for number, remote in enumerate(remotes):
+        for number, (wanted, remote) in enumerate(remotes):
             say("downloading", number, len(remotes))
             _check_room(hidden, remote)
-            target = hidden / core.server_path(remote.collection)
-            copies[remote.collection] = serversnapshots.bring(connection, remote, target)
+            copies[wanted.path] = serversnapshots.bring(wanted.node, remote, hidden / wanted.path)
     files.remove_new(hidden / REMOTE)
     say("rebuilding the copy of the log", None, None)
     (of_log,) = copied.files
@@ -299,11 +332,12 @@ def _take(
             CollectionCopy(
                 one.name,
                 role,
-                core.server_path(one.name),
+                _path(one).rstrip("/"),
                 None if known is None else known[0],
                 "" if known is None else known[1],
                 one.params,
                 one.payload_schema,
+                tuple(ShardFile(shard, core.server_path(one.name, shard)) for shard in one.shards),
             )
         )
     server = ServerCopy(connection.address.url, version, tuple(collections))
@@ -317,16 +351,36 @@ def _take(
             of_log.way,
         )
     ]
-    for one_copy in server.collections:
-        size, sha = copies[one_copy.name]
-        source = f"{server.url}/collections/{one_copy.name}"
-        listed.append(SnapshotFile(one_copy.path, size, sha, source, one_copy.name, None, "server snapshot"))
+    for wanted, _ in remotes:
+        size, sha = copies[wanted.path]
+        source = f"{wanted.node.address.url}/collections/{wanted.collection}"
+        way = "server snapshot"
+        if wanted.shard is not None:
+            source, way = f"{source}/shards/{wanted.shard}", "shard snapshot"
+        listed.append(SnapshotFile(wanted.path, size, sha, source, wanted.collection, None, way))
     held = holders([install.history.value], host)
     agent = whose_mem0(install, held.holders, host)
     manifest = _manifest(install, host, name, shown(at), agent, server, listed, target, report, copied, why)
     manifest = replace(manifest, until=None if until is None else shown(until))
     write_manifest(hidden, manifest)
     return manifest
+
+
+def _first_digest(connection: Connection, one: Described, notes: list[str]) -> tuple[int, str]:
+    """The digest before: where there are several copies of each shard, of what all of them have. The one after is of
+    any copy, so that copies that do not agree are seen as a change: the file is of one of them."""
+    if one.shards:
+        try:
+            read = serversnapshots.read_digest(connection, one.name, every_copy=True)
+        except ServerProblem as problem:
+            if problem.kind not in ("server", "timeout"):
+                raise
+            note = f"not every copy of {one.name} answers, they were not compared (mem0audit explain Q952)"
+            if note not in notes:
+                notes.append(note)
+        else:
+            return read.count, read.hexdigest()
+    return _digest(connection, one.name)
 
 
 def _digest(connection: Connection, collection: str) -> tuple[int, str]:
@@ -351,42 +405,51 @@ def _unsettled(
 
 @contextmanager
 def _on_server(
-    connection: Connection, collection: str, hidden: Path, others: Sequence[Remote], notes: list[str]
+    connection: Connection,
+    wanted: _Wanted,
+    hidden: Path,
+    others: Sequence[tuple[_Wanted, Remote]],
+    notes: list[str],
 ) -> Iterator[Remote]:
-    """The server's snapshot of a collection, removed there at the end; noted in the hidden folder before and meanwhile,
-    so that the run after a kill removes it."""
-    before = serversnapshots.there(connection, collection)
-    _note_remotes(hidden, connection, others, (collection, before))
+    """The server's snapshot of a collection or a shard, removed there at the end; noted in the hidden folder before
+    and meanwhile, so that the run after a kill removes it."""
+    before = serversnapshots.there(wanted.node, wanted.collection, wanted.shard)
+    _note_remotes(hidden, connection, others, (wanted, before))
     remote: Remote | None = None
     try:
-        with serversnapshots.taken(connection, collection, before) as remote:
-            _note_remotes(hidden, connection, [*others, remote])
+        with serversnapshots.taken(wanted.node, wanted.collection, before, wanted.shard) as remote:
+            _note_remotes(hidden, connection, [*others, (wanted, remote)])
             files.step("server.taken")
             yield remote
     finally:
-        if remote is not None and serversnapshots.left_behind(connection, remote) is not False:
-            notes.append(_may_lie(connection.address.url, collection, remote.name))
+        if remote is not None and serversnapshots.left_behind(wanted.node, remote) is not False:
+            notes.append(_may_lie(wanted.node.address.url, wanted.collection, remote.name, wanted.shard))
 
 
-def _may_lie(url: str, collection: str, name: str) -> str:
-    return f"the server may still have its own copy, /collections/{collection}/snapshots/{name} on {url}"
+def _may_lie(url: str, collection: str, name: str, shard: int | None) -> str:
+    of = collection if shard is None else f"{collection}/shards/{shard}"
+    return f"the server may still have its own copy, /collections/{of}/snapshots/{name} on {url}"
 
 
 def _note_remotes(
     hidden: Path,
     connection: Connection,
-    remotes: Sequence[Remote],
-    asked: tuple[str, frozenset[str]] | None = None,
+    remotes: Sequence[tuple[_Wanted, Remote]],
+    asked: tuple[_Wanted, frozenset[str]] | None = None,
 ) -> None:
-    """What lies on the server for this run; `asked` is the collection of which a snapshot is asked for now, and those
-    of it that were there before."""
+    """What lies on the server for this run; `asked` is that of which a snapshot is asked for now, and those of it that
+    were there before."""
     said = {
         "url": connection.address.url,
-        "snapshots": [[remote.collection, remote.name] for remote in remotes],
-        "asked": None if asked is None else [asked[0], sorted(asked[1])],
+        "snapshots": [[*_noted(wanted), remote.name] for wanted, remote in remotes],
+        "asked": None if asked is None else [*_noted(asked[0]), sorted(asked[1])],
     }
     files.remove_new(hidden / REMOTE)
     files.write_new(hidden / REMOTE, json.dumps(said).encode("ascii"))
+
+
+def _noted(wanted: _Wanted) -> tuple[str, str, int | None]:
+    return wanted.node.address.url, wanted.collection, wanted.shard
 
 
 def remove_left_on_server(folder: Path, install: Install) -> tuple[str, ...]:
@@ -399,18 +462,28 @@ def remove_left_on_server(folder: Path, install: Install) -> tuple[str, ...]:
         for name in files.unfinished(folder):
             try:
                 noted = json.loads(snapshots.small_file(folder / name / REMOTE))
-                ours = [(str(c), str(n)) for c, n in noted["snapshots"]]
-                asked, before = noted["asked"] or (None, ())
+                ours = [(str(u), str(c), _shard(s), str(n)) for u, c, s, n in noted["snapshots"]]
+                at, asked, shard, before = noted["asked"] or (None, None, None, ())
                 if noted["url"] != connection.address.url:
                     continue
             except (OSError, ValueError, KeyError, TypeError):
                 continue
-            for collection, remote in ours:
-                serversnapshots.removed(connection, collection, remote)
-            if asked is not None and asked in serversnapshots.names(connection):
-                left = sorted(serversnapshots.there(connection, asked) - set(before))
-                said += [_may_lie(connection.address.url, asked, one) for one in left]
+            nodes = {one.address.url: one for one in (connection, *connection.others)}
+            for url, collection, of_shard, remote in ours:
+                if url in nodes:
+                    serversnapshots.removed(nodes[url], collection, remote, of_shard)
+                else:
+                    said.append(_may_lie(url, collection, remote, of_shard))
+            if asked is not None and at in nodes and asked in serversnapshots.names(connection):
+                left = sorted(serversnapshots.there(nodes[at], asked, shard) - set(before))
+                said += [_may_lie(at, asked, one, shard) for one in left]
     return tuple(said)
+
+
+def _shard(raw: object) -> int | None:
+    if raw is not None and type(raw) is not int:
+        raise ValueError(raw)
+    return raw
 
 
 def _check_room(hidden: Path, remote: Remote) -> None:

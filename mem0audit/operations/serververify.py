@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from mem0audit.core import snapshot as core
-from mem0audit.core.errors import Mem0auditError, ServerProblem
+from mem0audit.core.errors import Mem0auditError, Refused, ServerProblem
 from mem0audit.core.model import Install, NotChecked, Origin
 from mem0audit.core.reading import ENTITIES_SUFFIX
 from mem0audit.core.serverrestore import alike
@@ -20,13 +20,10 @@ from mem0audit.install.host import Host
 from mem0audit.operations.audit import STORES_GROUPS, audit
 from mem0audit.operations.copied import counted
 from mem0audit.operations.look import Progress
+from mem0audit.operations.scratch import base_of, remove_left
 from mem0audit.stores import serversnapshots
 from mem0audit.stores.history import read_history, read_rows
 from mem0audit.stores.server import Connection, connection_to
-
-SCRATCH: Final = "mem0audit-scratch-"
-"""How the names of collections begin that are made to be looked at, and removed then."""
-
 
 APPEARS_S: Final = 3.0
 """A server whose connection was cut goes on with what it has: so long its collection may take to appear."""
@@ -54,6 +51,20 @@ def compare_log(manifest: Manifest, folder: Path, problems: list[SnapshotProblem
         problems.append(SnapshotProblem(core.HISTORY, "its rows are not those that were counted"))
 
 
+def check_nodes(copies: Sequence[CollectionCopy], connection: Connection) -> None:
+    """Raises Refused where shards are to be put onto a cluster of which not every node is named, ServerProblem where
+    one does not answer."""
+    if not any(one.shards for one in copies):
+        return
+    unnamed = serversnapshots.peers_unnamed(connection)
+    if unnamed:
+        raise Refused(
+            f"{connection.address.url} is a node of a cluster, and of its other nodes {len(unnamed)} are not named "
+            f"(among each other: {', '.join(unnamed)}): each is given its copies of the shards",
+            "name them all, by the addresses that clients use: --node URL for each, or qdrant_nodes in mem0audit.toml",
+        )
+
+
 @contextmanager
 def put_as(
     connection: Connection,
@@ -65,7 +76,10 @@ def put_as(
     left: list[str],
 ) -> Iterator[None]:
     """Has a server make collections of a snapshot's files under names that it does not have; they are removed at the
-    end, whatever comes. What cannot be removed is in `left` then. Raises ServerProblem, OSError."""
+    end, whatever comes; what an earlier run left that was killed is removed first. What cannot be removed is in `left`
+    then. Raises Refused for a cluster of which not every node is named, ServerProblem, OSError."""
+    check_nodes(copies, connection)
+    remove_left(connection)
     shas = {file.path: file.sha256 for file in manifest.files}
     made: list[str] = []
     whole = False
@@ -73,7 +87,7 @@ def put_as(
         for number, one in enumerate(copies):
             say("putting the collections onto the server", number, len(copies))
             made.append(named(one))  # before: the server goes on where we are cut off
-            serversnapshots.put(connection, named(one), folder / one.path, shas[one.path])
+            serversnapshots.put_back(connection, named(one), one, folder, shas)
         whole = True
         yield
     finally:
@@ -83,7 +97,7 @@ def put_as(
 
 def scratch_names(collections: Sequence[CollectionCopy], random: str) -> dict[str, str]:
     """The scratch name of each collection; the entities stay those of their memories."""
-    base = f"{SCRATCH}{random}"
+    base = base_of(random)
     of = {"memories": base, "entities": f"{base}{ENTITIES_SUFFIX}"}
     return {one.name: of.get(one.role, f"{base}-{one.name}") for one in collections}
 
@@ -98,7 +112,7 @@ def compare_points(
         problems.append(SnapshotProblem(one.path, f"what the server makes of it cannot be read: {why}"))
         return
     found = serversnapshots.described(connection, name)
-    read = serversnapshots.read_digest(connection, name)
+    read = serversnapshots.read_digest(connection, name, every_copy=found is not None and bool(found.shards))
     if one.digest and (read.count, read.hexdigest()) != (one.points, one.digest):
         detail = f"holds {read.count} points, the manifest says {one.points}"
         if read.count == one.points:

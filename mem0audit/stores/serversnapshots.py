@@ -13,17 +13,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from mem0audit.core.errors import ServerProblem
-from mem0audit.core.snapshot import PayloadDigest
+from mem0audit.core.errors import Refused, ServerProblem
+from mem0audit.core.snapshot import CollectionCopy, PayloadDigest
 from mem0audit.stores import files
 from mem0audit.stores.server import Connection, clean, collection_path
 
 WORK_S: Final = 3600.0
 """How long a server may work at a snapshot before it answers."""
+KNOWN_S: Final = 10.0
+"""How long the nodes of a cluster may take until all of them know a collection that was made."""
 DOWNLOADS: Final = 3
 PAGE: Final = 1000
 FEWEST: Final = 10
@@ -33,7 +35,11 @@ FEWEST: Final = 10
 @dataclass(frozen=True)
 class Described:
     """A collection as a server says it: `params` whole, `payload_schema` field -> type of index, `elsewhere` the
-    shards that lie on other nodes of a cluster, `busy` what the server does with its shards just now."""
+    shards that lie only on nodes of a cluster that are not named (or do not answer), `busy` what the server does with
+    its shards just now.
+
+    `shards` says of one that is spread over nodes which of them have an active copy of each shard; it is empty of one
+    that lies on one node alone. `silent` is what the nodes that do not answer say."""
 
     name: str
     points: int
@@ -41,16 +47,19 @@ class Described:
     payload_schema: Mapping[str, str]
     elsewhere: int
     busy: str | None
+    shards: Mapping[int, tuple[Connection, ...]] = field(default_factory=dict)
+    silent: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Remote:
-    """A snapshot on the server."""
+    """A snapshot on the server; of one `shard`, where it is not of a whole collection."""
 
     collection: str
     name: str
     size: int
     checksum: str
+    shard: int | None = None
 
 
 def names(connection: Connection) -> tuple[str, ...]:
@@ -66,55 +75,120 @@ def described(connection: Connection, name: str) -> Described | None:
     except ServerProblem as problem:
         if problem.kind == "missing":
             return None
+        if "read operations failed" in problem.message:  # of nodes that are away, in words for its developers
+            raise ServerProblem(
+                "server",
+                f"{connection.address.url}: shards of {name} do not answer: every node that has a copy is away",
+                "bring one of those nodes back; what is wrong with the cluster: mem0audit audit --select Q",
+                problem.status,
+            ) from None
         raise
-    remote = {one["shard_id"] for one in cluster.get("remote_shards", ())}
+    if cluster.get("remote_shards"):
+        return _spread(connection, name, info, cluster)
     local = cluster.get("local_shards", ())
-    here = {one["shard_id"] for one in local if one.get("state", "Active") == "Active"}
     busy = "shards are moved" if cluster.get("shard_transfers") else None
     states = sorted({str(one.get("state")) for one in local} - {"Active"})
     if busy is None and states:
         busy = f"a shard is {', '.join(states)}"
+    return Described(*_said(name, info), 0, busy)
+
+
+def _said(name: str, info: Any) -> tuple[str, int, Mapping[str, Any], dict[str, str]]:
     schema = info.get("payload_schema") or {}
+    kinds = {str(key): str(of.get("data_type")) for key, of in schema.items()}
+    return name, int(info.get("points_count") or 0), info["config"]["params"], kinds
+
+
+def _spread(connection: Connection, name: str, info: Any, cluster: Any) -> Described:
+    """One that is spread over nodes: each of those that are named is asked what it has. (A node makes a snapshot of
+    its own shards only, and no node knows another's REST address: 1.16.3.)"""
+    wanted = {int(one["shard_id"]) for which in ("local_shards", "remote_shards") for one in cluster[which]}
+    active: dict[int, list[Connection]] = {}
+    silent: list[str] = []
+    for node, said in _nodes(connection, name, silent):
+        for one in said["local_shards"]:
+            if one["state"] == "Active":
+                active.setdefault(int(one["shard_id"]), []).append(node)
+    busy = "shards are moved" if cluster.get("shard_transfers") else None
     return Described(
-        name,
-        int(info.get("points_count") or 0),
-        info["config"]["params"],
-        {str(field): str(of.get("data_type")) for field, of in schema.items()},
-        len(remote - here),
+        *_said(name, info),
+        len(wanted - set(active)),
         busy,
+        {shard: tuple(active[shard]) for shard in sorted(wanted & set(active))},
+        tuple(silent),
     )
+
+
+def _nodes(connection: Connection, name: str, silent: list[str]) -> Iterator[tuple[Connection, Any]]:
+    """Every node that is named, the first one first, and what it says of a collection's shards; those that do not
+    answer are said in `silent`. Raises Refused for one of another cluster, ServerProblem for the first."""
+    peers = set(connection.get("/cluster").get("peers") or {})
+    for node in (connection, *connection.others):
+        try:
+            said = node.get(collection_path(name, "cluster"))
+            if str(said["peer_id"]) not in peers:
+                raise Refused(
+                    f"{node.address.url} is no node of the cluster of {connection.address.url}",
+                    "name the other nodes of that cluster with --node",
+                )
+        except ServerProblem as problem:
+            if node is connection:
+                raise
+            silent.append(problem.message)
+            continue
+        yield node, said
+
+
+def peers_unnamed(connection: Connection) -> tuple[str, ...]:
+    """The nodes of a cluster that are not among those that are named, by the address that they have for each other;
+    () where the server is of no cluster. Raises ServerProblem, also where a node that is named does not answer."""
+    said = connection.get("/cluster")
+    peers = dict(said.get("peers") or {})
+    for node in (connection, *connection.others):
+        peers.pop(str(node.get("/cluster").get("peer_id")), None)
+    return tuple(sorted(clean(one.get("uri"), 100) for one in peers.values()))
 
 
 # --- Taken, brought here, removed there --------------------------------------------------------------
 
 
-def there(connection: Connection, collection: str) -> frozenset[str]:
-    """The names of the snapshots of a collection that lie on the server. Raises ServerProblem."""
-    return frozenset(str(one["name"]) for one in connection.get(collection_path(collection, "snapshots")))
+def snapshots_path(collection: str, shard: int | None, *rest: str) -> str:
+    """Where a server has its snapshots of a collection, or of one shard."""
+    if shard is None:
+        return collection_path(collection, "snapshots", *rest)
+    return collection_path(collection, "shards", shard, "snapshots", *rest)
+
+
+def there(connection: Connection, collection: str, shard: int | None = None) -> frozenset[str]:
+    """The names of the snapshots of a collection, or of one shard, that lie on the server. Raises ServerProblem."""
+    return frozenset(str(one["name"]) for one in connection.get(snapshots_path(collection, shard)))
 
 
 @contextmanager
-def taken(connection: Connection, collection: str, before: frozenset[str]) -> Iterator[Remote]:
-    """A snapshot that the server takes of a collection now, and that is removed there at the end, whatever comes.
+def taken(
+    connection: Connection, collection: str, before: frozenset[str], shard: int | None = None
+) -> Iterator[Remote]:
+    """A snapshot that the server takes of a collection or of one shard now, and that is removed there at the end,
+    whatever comes.
 
     Where the removal itself fails nothing is raised: `left_behind` finds what stayed. One that was there `before` under
     the same name is somebody else's, and is not removed. Raises ServerProblem.
     """
-    said = connection.post(collection_path(collection, "snapshots"), timeout=WORK_S, wait="true")
-    remote = Remote(collection, str(said["name"]), int(said["size"]), str(said.get("checksum") or ""))
+    said = connection.post(snapshots_path(collection, shard), timeout=WORK_S, wait="true")
+    remote = Remote(collection, str(said["name"]), int(said["size"]), str(said.get("checksum") or ""), shard)
     files.step("server.snapshot")
     try:
         yield remote
     finally:
         if remote.name not in before:
             with suppress(ServerProblem):
-                removed(connection, collection, remote.name)
+                removed(connection, collection, remote.name, shard)
 
 
-def removed(connection: Connection, collection: str, name: str) -> bool:
+def removed(connection: Connection, collection: str, name: str, shard: int | None = None) -> bool:
     """Removes a snapshot on the server; False where there is none. Raises ServerProblem."""
     try:
-        connection.delete(collection_path(collection, "snapshots", name), wait="true")
+        connection.delete(snapshots_path(collection, shard, name), wait="true")
     except ServerProblem as problem:
         if problem.kind != "missing":
             raise
@@ -125,7 +199,7 @@ def removed(connection: Connection, collection: str, name: str) -> bool:
 def left_behind(connection: Connection, remote: Remote) -> bool | None:
     """Whether a snapshot is still on the server; None where that cannot be asked."""
     try:
-        return remote.name in there(connection, remote.collection)
+        return remote.name in there(connection, remote.collection, remote.shard)
     except ServerProblem:
         return None
 
@@ -155,7 +229,7 @@ def _taking(file: files.NewFile) -> Callable[[bytes], None]:
 def bring(connection: Connection, remote: Remote, target: Path) -> tuple[int, str]:
     """Downloads a snapshot into a new file, on the disk then; its size and SHA-256. A download that is cut or comes
     with other bytes is begun anew twice. Raises NotWhole, ServerProblem, OSError."""
-    path = collection_path(remote.collection, "snapshots", remote.name)
+    path = snapshots_path(remote.collection, remote.shard, remote.name)
     for attempt in range(1, DOWNLOADS + 1):
         try:
             with files.NewFile(target) as file:
@@ -175,18 +249,66 @@ def bring(connection: Connection, remote: Remote, target: Path) -> tuple[int, st
 # --- Put back ----------------------------------------------------------------------------------------------
 
 
-def put(connection: Connection, collection: str, source: Path, sha256: str) -> None:
+def put_back(
+    connection: Connection, name: str, one: CollectionCopy, folder: Path, shas: Mapping[str, str]
+) -> None:
+    """Has the server make a collection of a snapshot's files under a name, in place of the one there is: of one file
+    in one step of its own; of one file for each shard, on every node that has a copy of it, one after the other.
+
+    The copies are each given the file, and not made of one another ("no_sync"): a server that was given one copy each
+    of six shards in a row (priority "snapshot") left two of the six others empty and called them active (1.16.3).
+    Raises Refused where not every copy can be reached, ServerProblem, OSError.
+    """
+    if not one.shards:
+        put(connection, name, folder / one.path, shas[one.path])
+        return
+    if name not in names(connection):
+        files.step("server.make")
+        body = {key: value for key, value in one.params.items() if value is not None}
+        connection.put(collection_path(name), body, timeout=WORK_S)
+    present = described(connection, name)
+    if present is not None and present.payload_schema != one.payload_schema:
+        for key, kind in one.payload_schema.items():
+            index = {"field_name": key, "field_schema": kind}
+            connection.put(collection_path(name, "index"), index, timeout=WORK_S, wait="true")
+    having = _having(connection, name)
+    for shard in one.shards:
+        for node in having.get(shard.shard, ()):
+            put(node, name, folder / shard.path, shas[shard.path], shard.shard)
+
+
+def _having(connection: Connection, name: str) -> dict[int, list[Connection]]:
+    """The nodes that have a copy of each shard, once all of them know the collection. Raises Refused, ServerProblem."""
+    end = time.monotonic() + KNOWN_S
+    while True:
+        said = connection.get(collection_path(name, "cluster"))
+        copies = len(said["local_shards"]) + len(said["remote_shards"])
+        found: dict[int, list[Connection]] = {}
+        silent: list[str] = []
+        nodes = [(connection, said)] if not said["remote_shards"] else _nodes(connection, name, silent)
+        for node, has in nodes:
+            for one in has["local_shards"]:
+                found.setdefault(int(one["shard_id"]), []).append(node)
+        if sum(map(len, found.values())) == copies:
+            return found
+        if time.monotonic() > end:
+            reason = silent[0] if silent else f"{connection.address.url}: copies of {name} lie on other nodes"
+            raise Refused(reason, "every node of the cluster must be named with --node, and answer")
+        time.sleep(0.05)
+
+
+def put(connection: Connection, collection: str, source: Path, sha256: str, shard: int | None = None) -> None:
     """Has the server make a collection of a snapshot's file, in place of the one of that name where there is one, in
-    one step of its own. Raises ServerProblem, OSError."""
+    one step of its own; or a node its copy of a shard. Raises ServerProblem, OSError."""
     files.step("server.put")
     with source.open("rb") as file:
         size = source.stat().st_size
         connection.upload(
-            collection_path(collection, "snapshots", "upload"),
+            snapshots_path(collection, shard, "upload"),
             file,
             size,
             answer_timeout=WORK_S,
-            priority="snapshot",
+            priority="snapshot" if shard is None else "no_sync",
             checksum=sha256,
             wait="true",
         )
@@ -213,16 +335,18 @@ def dropped(connection: Connection, collection: str, wait_s: float = 0.0) -> boo
 # --- What is in one -----------------------------------------------------------------------------------------
 
 
-def read_digest(connection: Connection, collection: str) -> PayloadDigest:
+def read_digest(connection: Connection, collection: str, *, every_copy: bool = False) -> PayloadDigest:
     """The number of points of a collection and the digest of their ids and payloads, page by page.
 
-    While somebody writes that is no instant. Raises ServerProblem.
+    While somebody writes that is no instant. Of every copy that a cluster has only what all of them have is read, and
+    each must answer. Raises ServerProblem.
     """
     digest = PayloadDigest()
+    path = collection_path(collection, "points", "scroll") + ("?consistency=all" if every_copy else "")
     body: dict[str, Any] = {"limit": PAGE, "with_payload": True, "with_vector": False}
     while True:
         try:
-            page = connection.post(collection_path(collection, "points", "scroll"), body)
+            page = connection.post(path, body)
         except ServerProblem as problem:
             if problem.kind != "too-large" or body["limit"] <= FEWEST:
                 raise

@@ -42,6 +42,8 @@ LARGE_PAGE: Final = 8 << 20
 PATIENCE_S: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """How long to wait, one after the other, when a server says 429: its limits are by the minute."""
 IDS_AT_ONCE: Final = 1000
+COPIES_S: Final = 10.0
+"""How long every copy of a shard may take to answer for one point."""
 NO_VECTOR: Final = VectorFacts(None, None)
 NO_ROW: Final = 0
 """The row of a point: a server has none."""
@@ -250,10 +252,28 @@ class ServerStore:
         except ServerProblem as problem:
             if problem.kind not in ("forbidden", "missing", "not-qdrant"):
                 raise
+        silent = self._silent(name) if cluster.get("remote_shards") else None
         try:
-            return _described(bare, found, cluster)
+            return _described(bare, found, cluster, silent)
         except (TypeError, KeyError, AttributeError, ValueError):
             raise self._odd() from None
+
+    def _silent(self, name: str) -> str | None:
+        """What the server says where not every copy of every shard answers. A node that is down stands as active in
+        the cluster's own list until a write to it fails, and who but the leader asked is not told that it is away
+        (1.16.3): one point read from all copies says it."""
+        body = {"limit": 1, "with_payload": False, "with_vector": False}
+        try:
+            path = collection_path(name, "points", "scroll")
+            self.connection.post(path, body, timeout=COPIES_S, consistency="all")
+        except ServerProblem as problem:
+            if problem.kind == "server":
+                return problem.message.removeprefix(f"{self.connection.address.url}: ")
+            if problem.kind == "timeout":
+                return "no answer in time"
+            if problem.kind not in ("refused", "forbidden"):  # limits of strict mode
+                raise
+        return None
 
     def _problem(self, problem: ServerProblem) -> FileProblem:
         detail = problem.message.removeprefix(f"{self.connection.address.url}: ")
@@ -285,7 +305,7 @@ def _after(raw: bytes) -> PointId | None:
     return int(found[2]) if found[1] is None else found[1].decode()
 
 
-def _described(bare: CollectionInfo, found: Any, cluster: Any) -> CollectionInfo:
+def _described(bare: CollectionInfo, found: Any, cluster: Any, silent: str | None) -> CollectionInfo:
     params = found["config"]["params"]
     vectors, sparse = params.get("vectors") or {}, params.get("sparse_vectors") or {}
     size = vectors.get("size")
@@ -313,6 +333,7 @@ def _described(bare: CollectionInfo, found: Any, cluster: Any) -> CollectionInfo
             indexed=tuple(sorted(found.get("payload_schema") or {})),
             replicas_wanted=int(params.get("replication_factor") or 1),
             copies=tuple(copies),
+            silent=silent,
             strict=strict if strict.get("enabled") else {},
         ),
     )

@@ -356,7 +356,7 @@ def test_the_example_is_valid_and_each_key_of_it_can_be_switched_on(host: Host) 
     file.write_text(EXAMPLE)
     assert load_settings(host).history is None
     keys = [line[1:] for line in EXAMPLE.splitlines() if line.startswith("#") and not line.startswith("# ")]
-    assert len(keys) == 12
+    assert len(keys) == 13
     for key in keys:
         file.write_text(key + "\n")
         name = key.partition(" ")[0]

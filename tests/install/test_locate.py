@@ -168,6 +168,29 @@ def test_the_key_of_a_server(ann: Host) -> None:
     )
 
 
+def test_the_other_nodes_of_a_cluster(ann: Host) -> None:
+    install = locate(Flags(qdrant_url="a", nodes=("http://b", "a:6333", "http://b:6333")), ann)
+    assert install.nodes == ("http://b:6333",)
+    with pytest.raises(UsageProblem, match="--node: there is no server"):
+        locate(Flags(qdrant_path="/f", nodes=("b",)), ann)
+    with pytest.raises(UsageProblem, match=r"--node: .*http or https"):
+        locate(Flags(qdrant_url="a", nodes=("ftp://b",)), ann)
+    with pytest.raises(UsageProblem, match="--node is empty"):
+        locate(Flags(qdrant_url="a", nodes=("",)), ann)
+    settings(ann, 'qdrant_url = "http://a:6333"\nqdrant_nodes = ["http://b:6333", "http://c:6333"]\n')
+    both = ("http://b:6333", "http://c:6333")
+    assert locate(Flags(), ann).nodes == locate(Flags(qdrant_url="http://a:6333"), ann).nodes == both
+    assert locate(Flags(qdrant_url="http://b:6333"), ann).nodes == ("http://c:6333",)
+    assert locate(Flags(nodes=("http://d:6333",)), ann).nodes == ("http://d:6333",)
+    # the key of another server is not sent to them
+    assert locate(Flags(qdrant_url="http://z:6333"), ann).nodes == ()
+    assert locate(Flags(qdrant_path="/f"), ann).nodes == ()
+    for wrong in ('"http://b"', "[1]", '["ftp://b"]', '["\\u0000"]'):
+        settings(ann, f"qdrant_nodes = {wrong}\n")
+        with pytest.raises(UsageProblem, match="qdrant_nodes is not a list of addresses"):
+            locate(Flags(), ann)
+
+
 def test_agent_python(ann: Host) -> None:
     settings(ann, 'agent_python = "venv/bin/python"\n')
     assert locate(Flags(), ann).agent_python == f"{ann.cwd}/venv/bin/python"

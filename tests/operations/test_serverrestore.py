@@ -415,7 +415,9 @@ BEFORE = ("server.put",)
 AFTER = ("restore.exchange", "restore.intent.remove", "restore.staging.remove")
 
 
-@pytest.mark.parametrize("name", [*BEFORE, *AFTER])
+@pytest.mark.parametrize(
+    "name", [*BEFORE, *(pytest.param(name, marks=pytest.mark.thorough) for name in AFTER)]
+)
 def test_a_kill_at_every_step(both: tuple[Live, str], then: Any, name: str) -> None:
     """Nothing was changed, or the same command finishes it: never one new and one old for good."""
     live, snapshot = both

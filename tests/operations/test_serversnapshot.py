@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import signal
 import sqlite3
 import threading
@@ -24,7 +25,7 @@ from mem0audit.core.model import Install
 from mem0audit.core.snapshot import NotAManifest, Taken, parse_manifest
 from mem0audit.install.host import Host, this_host
 from mem0audit.install.locate import Flags, locate
-from mem0audit.operations import audit, serversnapshot
+from mem0audit.operations import audit, scratch, serversnapshot
 from mem0audit.operations.copyaudit import audit_snapshot, find_copy
 from mem0audit.operations.diff import diff, lent, of_live
 from mem0audit.operations.erasures import erased_in
@@ -123,6 +124,31 @@ def test_both_stores_are_in_it_and_nothing_stays_on_the_server(kept: Kept, folde
     assert parse_manifest((path / core.MANIFEST).read_bytes()) == manifest
     raw = json.loads((path / core.MANIFEST).read_bytes())
     assert raw["format"] == 2
+
+
+def test_what_a_killed_run_left_on_the_server_goes_with_the_next_one(
+    kept: Kept, folder: Path, qdrant: QdrantServer
+) -> None:
+    """And nothing else: no collection of a run that lives, of another machine, or of a name that only begins so."""
+    install, host = kept.install(), this_host()
+    path = take(install, folder).path
+    others = {
+        scratch.base_of("0" * 12),
+        "mem0audit-scratch-" + "0" * 8 + "-1-1-" + "0" * 12,
+        "mem0audit-scratch-x",
+    }
+    for name in others:
+        qdrant.result("PUT", f"/collections/{name}", {"vectors": {"size": 2, "distance": "Dot"}})
+
+    def work() -> bool:
+        return verify(path, "deep", server=(install, host)).good
+
+    assert killed_at("server.put.done", work) == -signal.SIGKILL
+    (left,) = {name for name in qdrant.collections() if name.startswith("mem0audit-scratch-")} - others
+    assert re.fullmatch(r"mem0audit-scratch-[0-9a-f]{8}-\d+-\d+-[0-9a-f]{12}", left)
+    assert scratch.left_by_the_dead([left, *others]) == [left]
+    assert work()
+    assert {name for name in qdrant.collections() if name.startswith("mem0audit-scratch-")} == others
 
 
 def test_deep_puts_it_onto_a_server_and_removes_it_again(
@@ -381,7 +407,9 @@ def test_a_server_that_dies_half_way(
 STEPS = ("server.taken", "snapshot.download.piece", "snapshot.publish", "snapshot.published")
 
 
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize(
+    "name", [STEPS[0], *(pytest.param(name, marks=pytest.mark.thorough) for name in STEPS[1:])]
+)
 def test_a_kill_at_every_step(kept: Kept, folder: Path, name: str) -> None:
     """Nothing half is ever listed, and the next run removes what lies on the server too."""
     assert killed_at(name, lambda: take(kept.install(), folder)) == -signal.SIGKILL

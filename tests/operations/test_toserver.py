@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import signal
@@ -9,6 +10,7 @@ import socket
 import stat
 import sys
 import threading
+from array import array
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
@@ -26,6 +28,7 @@ from mem0audit.operations.tofolder import apply_to_folder, plan_to_folder
 from mem0audit.operations.toserver import apply_to_server, plan_to_server
 from mem0audit.stores import serverpoints
 from mem0audit.stores.mem0api import Mem0Worker, ServerAccess
+from mem0audit.stores.pickles import PointVectors, WholePoint
 from mem0audit.stores.server import Connection
 from tests.builders import RawPoints, copy_store
 from tests.operations.test_restore import agent, in_child, undisturbed
@@ -395,3 +398,18 @@ def test_a_server_that_is_written_to_is_put_nowhere(
     assert not to.exists()
     assert back(qdrant, store, to).written == {"mem0": 20}
     assert [path.name for path in durable.iterdir()] == ["qdrant"]
+
+
+@pytest.mark.parametrize("quick", [False, True], ids=["json", "orjson"])
+def test_floats_are_written_so_that_32_bits_read_back_the_same(
+    monkeypatch: pytest.MonkeyPatch, quick: bool
+) -> None:
+    if not quick:
+        monkeypatch.setattr(serverpoints, "dumps", None)
+    vector = [0.1, -1 / 3, 1e-30, 0.0, 16777217.0, 3.4e38, 1.5e-8]
+    point = WholePoint(7, {"data": 'ä\n"quoted"'}, PointVectors(vector, ([3, 1], [0.5, 1e-9])))
+    body = json.loads(serverpoints.body_of([point]))
+    (sent,) = body["points"]
+    assert array("f", sent["vector"][""]) == array("f", vector)
+    assert (sent["id"], sent["payload"]) == (7, point.payload)
+    assert sent["vector"]["bm25"] == {"indices": [3, 1], "values": [0.5, 1e-9]}

@@ -19,9 +19,9 @@ class NoServerHoldsIt(Exception):
     """The folder does not read, or has a point that no server takes: an id that is no UUID, no JSON in it."""
 
 
-def load(vectors: Path | str, server: QdrantServer, *, indexes: bool = True) -> None:
+def load(vectors: Path | str, server: QdrantServer, *, indexes: bool = True, **config: Any) -> None:
     """Puts every point of every collection of a folder into collections of the same names, as mem0 makes them; others
-    there go."""
+    there go. `config` is said of each beside that: shards, replicas."""
     wanted = {path.parent.name for path in Path(vectors).glob("collection/*/storage.sqlite")}
     there = server.collections()
     for name in there - wanted:
@@ -34,7 +34,7 @@ def load(vectors: Path | str, server: QdrantServer, *, indexes: bool = True) -> 
         if name in there:  # quicker than a new one
             server.result("POST", f"/collections/{name}/points/delete?wait=true", {"filter": {}})
         else:
-            make_collection(server, name, indexes=indexes)
+            make_collection(server, name, indexes=indexes, **config)
         if points:
             status, answer = server.request(
                 "PUT", f"/collections/{name}/points?wait=true", {"points": points}
@@ -48,7 +48,7 @@ def make_collection(server: QdrantServer, name: str, *, indexes: bool = True, **
     vectors = {"size": DIMS, "distance": "Cosine"}
     sparse = {"bm25": {"modifier": "idf"}}
     body = {"vectors": vectors, "sparse_vectors": sparse, **config}
-    server.result("PUT", f"/collections/{name}", body)
+    server.result("PUT", f"/collections/{name}?timeout=30", body)
     for field in ("user_id", "agent_id", "run_id", "actor_id") if indexes else ():
         index = {"field_name": field, "field_schema": "keyword"}
         server.result("PUT", f"/collections/{name}/index?wait=true", index)

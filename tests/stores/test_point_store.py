@@ -1,4 +1,4 @@
-"""What every store of points must be able to do, whichever door it has: an embedded folder, a server."""
+"""What every store of points must be able to do, whichever door it has: an embedded folder, a server, a cluster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mem0audit.stores.embedded import EmbeddedStore
 from mem0audit.stores.server import Connection
 from mem0audit.stores.serverstore import PAGE, ServerStore
 from tests.builders import DIMS, RawPoints, copy_store, key_of
-from tests.qdrant_server import QdrantServer
+from tests.qdrant_server import QdrantCluster, QdrantServer
 from tests.rules.onserver import load
 
 
@@ -62,12 +62,25 @@ def loaded(vectors: Path) -> Iterator[QdrantServer]:
         server.remove()
 
 
-@pytest.fixture(params=["folder", "server"])
+@pytest.fixture(scope="module")
+def spread(vectors: Path, cluster_processes: QdrantCluster) -> Iterator[QdrantServer]:
+    """A node of a cluster over which every collection is spread: six shards, two copies of each."""
+    cluster_processes.start()
+    node = cluster_processes[1]
+    load(vectors, node, shard_number=6, replication_factor=2)
+    for name in node.collections():
+        cluster_processes.settle(name)
+    yield node
+    for name in node.collections():
+        node.result("DELETE", f"/collections/{name}?timeout=30")
+
+
+@pytest.fixture(params=["folder", "server", "cluster"])
 def doors(request: pytest.FixtureRequest, vectors: Path) -> Iterator[Doors]:
     if request.param == "folder":
         yield Doors(EmbeddedStore(str(vectors)), vectors, None)
         return
-    server: QdrantServer = request.getfixturevalue("loaded")
+    server: QdrantServer = request.getfixturevalue("loaded" if request.param == "server" else "spread")
     with Connection(parse_address(server.url)) as connection:
         yield Doors(ServerStore(connection), vectors, server)
 

@@ -27,8 +27,8 @@ RULES = (
         summary="The collection is not green: parts of it do not answer, or have fewer copies than asked.",
         comes_about="A node is down, a disk is full, an optimisation failed, or copies were never made: a "
         "replication factor on a server of one node makes none.",
-        looks_like="Status red, an error of the optimiser, copies of a shard that are not active, fewer of them than "
-        "the collection's replication factor.",
+        looks_like="Status red, an error of the optimiser, copies of a shard that are not active or do not answer, "
+        "fewer of them than the collection's replication factor.",
         to_do="Qdrant's own answers say which part:\n"
         + commands(
             "curl SERVER/collections/NAME",

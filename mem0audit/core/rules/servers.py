@@ -87,6 +87,8 @@ def _faults(server: ServerSide) -> dict[str, Any]:
     resting = [f"shard {one.shard} {one.state}" for one in server.copies if one.state != "Active"]
     if resting:
         faults["copies that are not active"] = ", ".join(resting)
+    if server.silent is not None:
+        faults["a copy does not answer"] = server.silent
     copies = Counter(one.shard for one in server.copies)
     few = [f"shard {shard} has {count}" for shard, count in copies.items() if count < server.replicas_wanted]
     if few:

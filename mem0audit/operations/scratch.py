@@ -1,0 +1,78 @@
+"""Scratch collections on a server: named so that what a run that was killed left there can be told and removed.
+
+The name says the machine (with its PID namespace: a container counts as one), the process and when that began, in the
+kernel's ticks since the boot. On another machine nothing is known of that process: its collections are left alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import socket
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from mem0audit.core.errors import ServerProblem
+from mem0audit.install.host import read_text
+from mem0audit.stores import serversnapshots
+from mem0audit.stores.server import Connection
+
+SCRATCH: Final = "mem0audit-scratch-"
+"""How the names of collections begin that are made to be looked at, and removed then."""
+_OURS: Final = re.compile(rf"{SCRATCH}([0-9a-f]{{8}})-(\d{{1,10}})-(\d{{1,20}})-[0-9a-f]{{12}}(?:[_-].*)?")
+
+
+def base_of(random: str) -> str:
+    """How the names of this process's scratch collections begin, with 12 hexadecimal digits of the caller's."""
+    pid = os.getpid()
+    return f"{SCRATCH}{_machine()}-{pid}-{_began(pid) or 0}-{random}"
+
+
+def remove_left(connection: Connection) -> None:
+    """Removes what runs on this machine left there that are no more. Raises nothing: what cannot be removed stays."""
+    with suppress(ServerProblem):
+        for name in left_by_the_dead(serversnapshots.names(connection)):
+            serversnapshots.dropped(connection, name)
+
+
+def left_by_the_dead(names: Collection[str]) -> list[str]:
+    """Those of these collections that a run of ours made on this machine which is no more."""
+    here, found = _machine(), []
+    for name in names:
+        ours = _OURS.fullmatch(name)
+        if ours is not None and ours[1] == here and ours[3] != "0" and _is_gone(int(ours[2]), int(ours[3])):
+            found.append(name)
+    return found
+
+
+def _is_gone(pid: int, began: int) -> bool:
+    if (seen := _began(pid)) is not None:
+        return seen != began
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return True
+    except OSError:
+        pass  # somebody else's, of which may not be seen when it began
+    return False
+
+
+def _machine() -> str:
+    namespace = ""
+    with suppress(OSError):
+        namespace = str(Path("/proc/self/ns/pid").readlink())
+    machine = read_text("/etc/machine-id").strip() or socket.gethostname()
+    return hashlib.sha256(f"{machine}\0{namespace}".encode()).hexdigest()[:8]
+
+
+def _began(pid: int) -> int | None:
+    """When a process began, in the kernel's ticks; None where that cannot be seen. One that ended and was not yet
+    taken note of by its parent: 0."""
+    # The command in brackets may hold spaces and brackets itself: count from the last one.
+    fields = read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    if len(fields) < 20:
+        return None
+    return 0 if fields[0] in ("Z", "X") else int(fields[19])
