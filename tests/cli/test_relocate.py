@@ -50,7 +50,7 @@ def test_what_cannot_be_meant(durable: Path, store: StoreCopy) -> None:
         (("--to", ""), "not a path"),
         (("--to", "x", "--discard-replaced"), "--discard-replaced takes no --to"),
         (("--discard-replaced", "--wait"), "--discard-replaced takes no --to"),
-        (("--to", "x", "--qdrant-url", "http://localhost:6333"), "embedded Qdrant folders only"),
+        (("--to", "x", "--qdrant-url", "http://localhost:6333"), "an install has one vector store"),
     ):
         ran = relocate(durable, *words, *flags(store))
         assert (ran.code, ran.out) == (2, "") and says in ran.err, words

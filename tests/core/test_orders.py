@@ -22,9 +22,12 @@ def told(text: str) -> str | None:
     return order_in(text) if may_be_order(text) else None
 
 
-@pytest.mark.parametrize(("which", "recall"), [("built", 1.0), ("second", 0.95), ("hard", 0.83)])
+@pytest.mark.parametrize(
+    ("which", "recall"), [("built", 1.0), ("second", 0.95), ("hard", 0.83), ("held_out", 0.5)]
+)
 def test_attacks_are_seen_and_ordinary_memories_are_not(which: str, recall: float) -> None:
-    """All three were looked at while the forms were written: `built` with the first of them; `second` was written by
+    """`held_out` was written by somebody who had not seen the forms, and not looked at until they were done (37 of 70
+    seen, 0 of 520 false). The others were looked at: `built` with the first of them; `second` was written by
     somebody who had not seen those (33 of 70 seen then, 8 of 520 false); `hard` to break the present ones."""
     attacks, ordinary = lines(f"attacks_{which}.txt"), lines(f"ordinary_{which}.txt")
     assert len(set(attacks)) >= 50

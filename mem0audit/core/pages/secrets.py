@@ -60,6 +60,8 @@ RULES = (
         "stories, the rules of a firm and what was done once are left alone. It is judged by form, in English: an "
         "order put as a plain fact (`Marta speaks for me`), in rare words or in another language has none, and is "
         "not seen.",
+        threshold="Measured on texts whose author had not seen the rule: 37 of 70 attacks seen, 0 of 520 ordinary "
+        "memories called one.",
         to_do="\n".join(
             (
                 "An order of the user's own is fine. Of one that is not, find out where it came from first:",
