@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -527,7 +528,8 @@ def test_audit_of_a_snapshot_is_that_of_the_store(tmp_path: Path) -> None:
     assert tree(tmp_path / "snapshots") == before
     assert report.copy is not None and report.copy.pair
     assert report.copy.taken_at == done.manifest.taken_at
-    codes = {code: sum(f.code == code for f in report.findings) for code in {f.code for f in report.findings}}
+    # a manifest counts what is wrong with the stores, and not what their texts say
+    codes = Counter(f.code for f in report.findings if f.code[0] != "S")
     assert codes == done.manifest.findings
     assert {code[0] for code in report.checked} <= set("DHEIC")
     assert report.holders == () and report.candidates == ()
