@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from mem0audit.core.signs import Secret, known_tokens, masked, may_hold_secret, named_values
 
-LONGEST: Final = 1_000_000
+LONGEST: Final = 200_000
 """Characters of a text that are searched."""
 PIECE: Final = 2_000
 """Characters that are searched at once, so that no form takes long on a hostile text; pieces overlap by OVERLAP."""

@@ -528,6 +528,7 @@ def in_a_session(home: Path, script: str) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.root
 def test_beside_a_real_systemd(tmp_path: Path, store: StoreCopy) -> None:
     """Installed, enabled, run by a real systemd, and its status told; then a failing night, told too."""
@@ -586,6 +587,7 @@ def test_a_folder_in_memory_is_refused(tmp_path: Path, store: StoreCopy) -> None
         assert ran.code == 4 and "in memory" in ran.err
 
 
+@pytest.mark.thorough
 @pytest.mark.root
 def test_roots_hand_in_the_folder_does_not_stop_the_agents_user() -> None:
     """The night runs as the owner of the store; then root verifies, keeps and expires there, and the next night

@@ -130,6 +130,7 @@ def test_what_is_refused(tmp_path: Path, plain: StoreCopy) -> None:
 # --- a night ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_the_line_of_a_night(tmp_path: Path, store: Store) -> None:
     """The exact command, by hand: beside an agent that holds the lock, and with the agent stopped."""
     plan = planned(tmp_path, "--to", str(store.snapshots), *flags(store.folder))
@@ -225,6 +226,7 @@ esac
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.root
 def test_whatever_happens_the_agent_runs_again(tmp_path: Path, plain: StoreCopy) -> None:
     """Under a real systemd: done well, failed, killed, too slow; with nothing to do it is left alone; and an agent that

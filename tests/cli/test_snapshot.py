@@ -227,6 +227,7 @@ def test_a_write_that_fails_is_exit_5_and_a_line(tmp_path: Path, store: StoreCop
     assert run(tmp_path, *words).code == 0
 
 
+@pytest.mark.thorough
 def test_no_report_is_written_over_a_snapshot_or_a_database(tmp_path: Path, store: StoreCopy) -> None:
     words = flags(store)
     kept = taken(tmp_path, store)

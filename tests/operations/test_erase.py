@@ -345,6 +345,7 @@ def test_a_damaged_collection_is_refused(store: StoreCopy) -> None:
         plan_of(store)
 
 
+@pytest.mark.thorough
 def test_single_memories_again_and_after_a_kill(store: StoreCopy, tmp_path: Path) -> None:
     """One that is gone can be named again, alone or beside others, and the receipt of the run that deleted it stays."""
     host, receipt = this_host(), tmp_path / "receipt.json"

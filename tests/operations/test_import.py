@@ -182,6 +182,7 @@ def test_a_wal_that_was_left_behind_is_kept_in_mind(tmp_path: Path) -> None:
     assert verify(done.path).good
 
 
+@pytest.mark.thorough
 def test_whatever_is_in_it(tmp_path: Path) -> None:
     """Bytes flipped, cut, filled at random: nothing but errors of ours comes out, and what is adopted is good."""
     seed = int(os.environ.get("MEM0AUDIT_SEED", random.randrange(1 << 32)))

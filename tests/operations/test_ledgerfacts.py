@@ -311,6 +311,7 @@ def test_a_pointer_that_hangs_is_said_and_brings_nothing_back(store: Store, how:
         assert old not in store.live()
 
 
+@pytest.mark.thorough
 def test_deleting_the_newest_deletes_what_it_replaced_at_every_kill(store: Store) -> None:
     """Its point first: at no moment, and after no kill, is an outdated one stored without its successor."""
     ids = store.ids

@@ -259,6 +259,7 @@ def test_wal_of_an_agent_living_then_killed_then_without_its_register(
     assert given["audit"].code in (0, 1)
 
 
+@pytest.mark.thorough
 def test_journals_of_a_writer_living_then_killed(install: Install, plain: Forks) -> None:
     words = [str(install.history), "history", "new_memory"]
     words += [str(install.vectors / "collection/mem0/storage.sqlite"), "points", "point"]

@@ -498,6 +498,7 @@ def test_a_writer_that_comes_back_is_noticed(durable: Path) -> None:
         copies.world.__dict__.update(world.__dict__)
 
 
+@pytest.mark.thorough
 def test_no_agent_gets_in_between(durable: Path) -> None:
     """At every name that is given a starting client fails at both places, and the old log is locked."""
     from qdrant_client import QdrantClient

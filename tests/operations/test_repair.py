@@ -197,6 +197,7 @@ class Killed:
             os._exit(9)
 
 
+@pytest.mark.thorough
 def test_cut_off_gone_on_with_and_then_nothing(store: Store) -> None:
     """Killed after the links and one deletion, the same command does the rest. Nothing else changed in either run,
     the seal knows of it, and a third run finds nothing to do."""

@@ -816,6 +816,7 @@ apply_restore(plan, this_host())
 """
 
 
+@pytest.mark.thorough
 def test_a_kill_from_outside(tmp_path: Path) -> None:
     """strace kills at the Nth call of the kernel, whatever our steps are called."""
     if shutil.which("strace") is None:

@@ -197,6 +197,7 @@ def test_reset_is_an_incident_and_no_forgery_of_each_memory(install: Install) ->
     assert not install.snapshot().extended
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["0.1.40", "1.0.0", "1.0.11", "2.2.1", "2.2.1-nlp"])
 def test_a_later_mem0_takes_over(tmp_path: Path, name: str) -> None:
     """It migrates the log, and goes on; none of that is a change behind its back. The first seal names what it

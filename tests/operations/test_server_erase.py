@@ -116,6 +116,7 @@ def test_a_scope_goes_and_nothing_else(
     assert redacted.incomplete
 
 
+@pytest.mark.thorough
 def test_cut_off_and_what_came_in_between(
     qdrant: QdrantServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

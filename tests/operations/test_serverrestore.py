@@ -383,6 +383,7 @@ def test_a_server_that_dies_while_it_is_put_back(
     assert interrupted(live.install(), this_host()) is None
 
 
+@pytest.mark.thorough
 def test_an_upload_that_is_cut_is_taken_back(both: tuple[Live, str]) -> None:
     live, snapshot = both
     before = live.state()

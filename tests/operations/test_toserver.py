@@ -143,6 +143,7 @@ def cutting(port: int, after: int) -> Iterator[ServerAddress]:
             listener.shutdown(socket.SHUT_RDWR)
 
 
+@pytest.mark.thorough
 def test_cut_off_it_goes_on(qdrant: QdrantServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The connection, at many places; and the process, at each of its requests."""
     store = copy_store("2.2.1-nlp", tmp_path)
