@@ -160,10 +160,13 @@ class QdrantServer:
         return False
 
     def stop(self) -> None:
-        """Ends it as an administrator would (SIGTERM)."""
+        """Ends it as an administrator would: SIGTERM, and SIGKILL where it waits for an open connection (for 30 s)."""
         if self._process is not None:
             self._process.terminate()
-            self._process.wait(30)
+            try:
+                self._process.wait(5)
+            except subprocess.TimeoutExpired:
+                self.kill()
 
     def kill(self) -> None:
         """Ends it as a power cut would (SIGKILL)."""

@@ -32,11 +32,12 @@ from mem0audit.core.errors import ServerProblem, UsageProblem
 from mem0audit.core.model import Install
 from mem0audit.core.server import Secret, ServerAddress, parse_address
 
-try:
+loads: Callable[[bytes], Any] = json.loads
+with suppress(ImportError):
     # of 1,536 floats in 0.06 ms, where json takes 0.37
-    from orjson import loads
-except ImportError:
-    from json import loads
+    import orjson
+
+    loads = orjson.loads
 
 CONNECT_S: Final = 10.0
 ANSWER_S: Final = 60.0

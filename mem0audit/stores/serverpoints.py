@@ -11,7 +11,8 @@ import json
 import math
 import re
 from array import array
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -20,10 +21,11 @@ from mem0audit.core.model import PointId
 from mem0audit.stores.pickles import Opaque, PointVectors, WholePoint
 from mem0audit.stores.server import ANSWER_S, Connection, collection_path, result_of
 
-try:
-    from orjson import dumps
-except ImportError:
-    dumps = None
+dumps: Callable[[Any], bytes] | None = None
+with suppress(ImportError):
+    import orjson
+
+    dumps = orjson.dumps
 
 AT_ONCE: Final = 256
 """Points a request; fewer where the vectors are long: see `at_once`."""
