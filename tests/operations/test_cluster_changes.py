@@ -100,7 +100,7 @@ def test_repair(built: Built, cluster: QdrantCluster, tmp_path: Path) -> None:
     install = replace(install, nodes=tuple(cluster.urls[1:]))
     plan = plan_repair(install, this_host(), ALL, folder=to)
     assert plan.blocked is None and plan.todo.steps
-    done = apply_repair(plan, this_host())
+    done = apply_repair(plan, this_host()).changed
     assert not done.remaining and done.deleted == len(plan.todo.of("delete"))
     assert done.snapshot is not None and list(Path(done.snapshot).glob("server/mem0/shard-*"))
     assert not plan_repair(install, this_host(), ALL, folder=to).todo.steps
