@@ -49,7 +49,7 @@ class Signs(NamedTuple):
     """What the wording and the origin of a point say against it.
 
     `said_by` is its role where that is not the user's, `order` how its text reads as an order to the agent (see
-    `signs.order_in`), `secrets` the credentials in it, masked.
+    `orders.order_in`), `secrets` the credentials in it, masked.
     """
 
     said_by: str | None

@@ -134,8 +134,12 @@ class Live:
         test left there is not counted."""
         return sorted(self._there() - self.were)
 
+    def collections_left(self) -> set[str]:
+        """Collections that are none of the install's."""
+        return self.cluster[0].collections() - {"mem0", "mem0_entities"}
+
     def _there(self) -> set[str]:
-        names = self.cluster[0].collections() - {"mem0", "mem0_entities"}
+        names = self.collections_left()
         for node in self.cluster.nodes:
             for name in ("mem0", "mem0_entities"):
                 for one in node.result("GET", f"/collections/{name}/cluster")["local_shards"]:
@@ -287,7 +291,7 @@ def test_a_node_is_away_at_a_restore(live: Live, tmp_path: Path, monkeypatch: py
         with pytest.raises(Mem0auditError, match="connection refused"):
             live.restore(path, live.install(collection=None if to is None else "new"), to)
     back(live)
-    assert live.state() == before
+    assert live.state() == before and live.collections_left() == set()
     # into new collections, and a node dies in the middle
     with monkeypatch.context() as patch:
         patch.setattr(files, "step", at("server.put", cluster[2].kill, 4))
@@ -295,7 +299,7 @@ def test_a_node_is_away_at_a_restore(live: Live, tmp_path: Path, monkeypatch: py
             live.restore(path, live.install(collection="new"), tmp_path / "new")
     assert not (tmp_path / "new").exists()
     back(live)
-    assert live.state() == before
+    assert live.state() == before and live.collections_left() == set()
     # in place, and a node dies when half of the shards are put over
     scratch = 16
     with monkeypatch.context() as patch:
@@ -305,7 +309,7 @@ def test_a_node_is_away_at_a_restore(live: Live, tmp_path: Path, monkeypatch: py
     back(live)
     done = live.restore(path)
     assert done.resumed and not done.between
-    assert live.state() == then
+    assert live.state() == then and live.collections_left() == set()
 
 
 @pytest.mark.thorough
