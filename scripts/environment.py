@@ -3,7 +3,8 @@
 Standard library alone, any Python from 3.10. An environment lives in the user's cache folder and is named
 after what it depends on: this checkout, its pyproject.toml and the Python. It counts only once its `ready`
 file is there, which is written last; one that a kill left half made is made anew. A lock lets two first runs
-wait for each other. mem0audit is installed editable: a change in the checkout is a change in what runs.
+wait for each other. mem0audit is installed editable: a change in the checkout is a change in what runs. Scripts
+that need mem0 itself go on in the environment of the tests (`in_test_environment`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -218,6 +220,19 @@ def test(arguments: list[str]) -> int:
     if failed:
         print(f"\nfailed: {', '.join(' '.join(check) for check in failed)}", flush=True)
     return 1 if failed else 0
+
+
+def in_test_environment() -> None:
+    """For a script that needs what the tests need: goes on in their environment, made now if it is not there, unless
+    the Python that runs it has all that already."""
+    if all(importlib.util.find_spec(name) for name in ("mem0", "qdrant_client", "typer", "pytest")):
+        return
+    try:
+        python = str(made("test", f"scripts/{Path(sys.argv[0]).name} needs mem0 itself") / "bin/python")
+    except Trouble as trouble:
+        say(str(trouble))
+        sys.exit(5)
+    os.execv(python, [python, *sys.argv])
 
 
 def main() -> int:

@@ -295,3 +295,17 @@ def _recorded(
         return [line.replace(f"{folder}/bin/", "").split() for line in log.read_text().splitlines()]
 
     return ran
+
+
+def test_what_needs_mem0_goes_on_in_the_environment_of_the_tests(
+    environment: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ran: list[list[str]] = []
+    monkeypatch.setattr(environment.os, "execv", lambda _path, words: ran.append(words))
+    monkeypatch.setattr(environment, "made", lambda _kind, _why: tmp_path)
+    monkeypatch.setattr(sys, "argv", ["scripts/bench", "--runs", "1"])
+    environment.in_test_environment()
+    assert ran == []  # it is all here
+    monkeypatch.setattr(environment.importlib.util, "find_spec", lambda _name: None)
+    environment.in_test_environment()
+    assert ran == [[str(tmp_path / "bin/python"), "scripts/bench", "--runs", "1"]]
