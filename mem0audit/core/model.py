@@ -416,7 +416,7 @@ class StrandedTable:
 
 @dataclass(frozen=True)
 class MessageScope:
-    """How many raw messages one session scope keeps; `scope` is the key as mem0 wrote it."""
+    """How many raw messages with a text one session scope keeps; `scope` is the key as mem0 wrote it."""
 
     scope: str
     count: int

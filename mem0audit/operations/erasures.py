@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from mem0audit.core.erasures import (
     parse_erasures,
 )
 from mem0audit.core.model import HistoryRow, Install, NotChecked, PointId, VectorFacts
+from mem0audit.core.reading import ENTITIES_SUFFIX
 from mem0audit.install.host import Host
 from mem0audit.operations import ledger as ledgers
 from mem0audit.stores import files, snapshots
@@ -112,21 +113,25 @@ def erased_in(path: Path, manifest: core.Manifest, erasures: Sequence[Erasure]) 
 
     One of a Qdrant server is taken to hold one at least: only a server can read its points."""
     found: set[str] = set()
+    entities: set[str] = set()
     covering = Covering(erasures)
 
-    def keep(_rowid: int, point_id: PointId, payload: Any, _facts: VectorFacts) -> None:
-        owner = (payload.get("user_id"), payload.get("agent_id"), payload.get("run_id"))
-        if covering.covers_memory(owner, point_id, made_at(payload.get("created_at"), manifest)):
-            found.add(str(point_id))
+    def keeping(into: set[str]) -> Callable[[int, PointId, Any, VectorFacts], None]:
+        def keep(_rowid: int, point_id: PointId, payload: Any, _facts: VectorFacts) -> None:
+            owner = (payload.get("user_id"), payload.get("agent_id"), payload.get("run_id"))
+            if covering.covers_memory(owner, point_id, made_at(payload.get("created_at"), manifest)):
+                into.add(str(point_id))
+
+        return keep
 
     store = EmbeddedStore(str(path / core.VECTORS), alone=True)
     for info in store.layout().collections:
         if info.has_folder and not info.legacy:
-            store.points(info, keep)
+            store.points(info, keeping(entities if info.name.endswith(ENTITIES_SUFFIX) else found))
     read_rows(str(path / core.HISTORY), lambda: _ErasedRows(covering, found), alone=True)
     if erasures and (path / core.SERVER).is_dir():
         return max(1, len(found))  # its points cannot be looked at here
-    return len(found)
+    return len(found) or min(1, len(entities))  # where only an entity names them, it is not without
 
 
 class _ErasedRows:

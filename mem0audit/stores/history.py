@@ -237,12 +237,13 @@ def _message_scopes(reading: Reading) -> tuple[MessageScope, ...]:
     if "session_scope" not in columns or "rowid" in columns:
         return ()
     scopes: Counter[str] = Counter()
+    text = "content IS NOT NULL AND content <> ''" if "content" in columns else "1"
 
     def take(page: list[Any]) -> None:
-        scopes.update("" if scope is None else str(scope) for _, scope in page)
+        scopes.update("" if scope is None else str(scope) for _, scope, has_text in page if has_text)
 
     try:
-        _pages(reading, "SELECT rowid, session_scope FROM messages", take)
+        _pages(reading, f"SELECT rowid, session_scope, {text} FROM messages", take)  # noqa: S608
     except sqlite3.DatabaseError as error:
         reading.problem = reading.problem or sqlitefiles.problem_of(error, reading.path)
     return tuple(MessageScope(scope, count) for scope, count in sorted(scopes.items()))

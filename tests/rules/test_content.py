@@ -164,6 +164,15 @@ def test_s804_text_that_is_kept_of_the_deleted(tmp_path: Path, store: MemoryBuil
     assert "SECRETCAROL" not in str(report.findings)
 
 
+def test_s804_messages_whose_text_was_emptied_hold_none(tmp_path: Path) -> None:
+    store = copy_store("2.2.1", tmp_path)
+    connection = sqlite3.connect(store.history)
+    connection.execute("UPDATE messages SET content = '' WHERE session_scope = 'user_id=carol'")
+    connection.commit()
+    connection.close()
+    assert [f.subject for f in of(report_of(store, select=SELECT), "S804")] == ["history"]
+
+
 def test_s805_mem0s_own_telemetry(store: MemoryBuilder) -> None:
     store.close()
     RawPoints(store.vectors).put(

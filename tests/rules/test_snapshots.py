@@ -6,6 +6,7 @@ import json
 import shutil
 import sqlite3
 import sys
+import uuid
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -189,8 +190,15 @@ def test_a_pair_taken_after_a_loss_is_no_way_back_from_it(tmp_path: Path) -> Non
 SALT = "5" * 32
 
 
-def test_b905_snapshot_with_erased(tmp_path: Path, store: StoreCopy) -> None:
+def test_b905_snapshot_with_erased(tmp_path: Path) -> None:
+    store = copy_store("2.2.1-nlp", tmp_path / "install")  # has entities
     folder = tmp_path / "snapshots"
+    entities = RawPoints(store.vectors, "mem0_entities")
+    like = next(iter(entities.points().values()))
+    for owner in ("alice", "only-an-entity"):  # counted where it is all that there is
+        entities.put(
+            str(uuid.uuid4()), {**like.payload, "linked_memory_ids": [], "user_id": owner}, like.vector
+        )
     before = take(store, folder)
     later = this_host().now + 1
     points = scrolled(store.vectors, tmp_path / "scratch")["mem0"].values()
@@ -203,6 +211,7 @@ def test_b905_snapshot_with_erased(tmp_path: Path, store: StoreCopy) -> None:
     assert erased(make_erasure(later, SALT, ("nobody", None, None))) == {}
     assert erased(make_erasure(later, SALT, ("alice", None, None))) == {"B905": [before.name]}
     assert of(audited(store, folder), "B905")[0].evidence["memories of somebody erased"] == hers > 0
+    assert erased(make_erasure(later, SALT, ("only-an-entity", None, None))) == {"B905": [before.name]}
     assert erased(make_erasure(later - 1000, SALT, ("alice", None, None))) == {}, "the snapshot is newer"
     with closing(sqlite3.connect(store.history)) as log:
         (gone,) = log.execute("SELECT memory_id FROM history WHERE event = 'DELETE' LIMIT 1").fetchone()

@@ -286,7 +286,7 @@ def test_texts_that_are_not_utf8(tmp_path: Path) -> None:
     connection.execute("UPDATE history SET new_memory = CAST(x'61ff00ed' AS TEXT) WHERE id = 'r5'")
     connection.execute("UPDATE history SET event = CAST(x'fe' AS TEXT), memory_id = 'mine' WHERE id = 'r6'")
     connection.execute(
-        "INSERT INTO messages (id, session_scope) VALUES ('a', CAST(x'fe' AS TEXT)), ('b', NULL)"
+        "INSERT INTO messages (id, session_scope, content) VALUES ('a', CAST(x'fe' AS TEXT), 't'), ('b', NULL, 't')"
     )
     connection.commit()
     connection.close()
