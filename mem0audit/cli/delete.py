@@ -148,8 +148,8 @@ def delete(
     if as_json:
         write(report.erased_json(done, residue_json(found, code)))
     else:
-        emptied = report.emptied_text(done, look)
-        write(emptied + "\n" + residue_text(found, look) + "\n" + report.verdict_text(done, look, receipt))
+        left = (residue_text(found, look), report.verdict_text(done, look, receipt))
+        write(report.emptied_text(done, look) + "\n" + "\n".join(filter(None, left)))
     return code
 
 

@@ -88,7 +88,7 @@ def _removes(plan: ErasePlan) -> str:
     gone = len(plan.entities_deleted)
     shared = [links for one, links in plan.entities.items() if one not in plan.entities_deleted]
     if gone:
-        parts.append(f"{plural(gone, 'entity', 'entities')} that link nothing else")
+        parts.append(f"{plural(gone, 'entity', 'entities')} that link{'s' if gone == 1 else ''} nothing else")
     said = ", ".join(parts)
     if shared:
         links = sum(map(len, shared))
