@@ -125,7 +125,10 @@ def _not_reached(plan: ErasePlan) -> list[str]:
     said = [_held("the snapshot", one) for one in plan.snapshots]
     said += [_held("other collections of", one) for one in plan.elsewhere]
     if plan.same_text_elsewhere:
-        said.append(f"{memories(plan.same_text_elsewhere)} of other owners that say the same as one of these")
+        says = "says" if plan.same_text_elsewhere == 1 else "say"
+        said.append(
+            f"{memories(plan.same_text_elsewhere)} of other owners that {says} the same as one of these"
+        )
     if plan.redact is not None and plan.redact.unattributed[0]:
         rows, of = plan.redact.unattributed
         said.append(f"{plural(rows, 'history row')} of {memories(of)} that nobody can be found for")
@@ -215,12 +218,13 @@ def verdict_text(done: Erased, screen: Screen, receipt: str | None = None) -> st
             "could not be searched for.",
             hanging=3,
         )
-    if done.erased:
+    if done.erased and done.after is not None:
+        others = ", but where others own the same" if any(one.shared for one in done.after.files) else ""
         lines += [
             screen.bold(line)
             for line in screen.wrap(
-                f"Erased: none of the {plural(done.after.texts if done.after else 0, 'text')} known of {whose} is in "
-                "any row or byte that was searched."
+                f"Erased: none of the {plural(done.after.texts, 'text')} known of {whose} is in any row or byte that "
+                f"was searched{others}."
             )
         ]
     if receipt is not None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mem0audit.core.catalogue import CATALOGUE
+from mem0audit.core.erase import Erased, Left
 from mem0audit.core.model import (
     Candidate,
     Certainty,
@@ -17,6 +18,9 @@ from mem0audit.core.model import (
     SeenSnapshot,
     Snapshots,
 )
+from mem0audit.core.residue import FileSearch, Residue
+from mem0audit.core.scopes import Scope
+from mem0audit.report.erase import verdict_text
 from mem0audit.report.pages import explain_text
 from mem0audit.report.screen import Screen
 from mem0audit.report.text import audit_text
@@ -291,3 +295,18 @@ def test_a_restore_that_was_cut_off_comes_first() -> None:
     first = text.index("snapshot restore --in-place --dry-run")
     assert first < text.index("Findings")
     assert "with the agent stopped" in text[:first]
+
+
+@pytest.mark.parametrize(("shared", "said_so"), [(0, False), (2, True)])
+def test_erased_is_not_said_of_bytes_that_others_own_too(shared: int, said_so: bool) -> None:
+    install = report().install
+    scope = Scope("alice")
+    files = (FileSearch("/srv/history.db", 100, shared=shared),)
+    after = Residue(install, scope, (), 1, 6, 31, 0, (), 0, (0, 0), files, (), True, ())
+    none = Left(0, 0)
+    done = Erased(
+        install, scope, 0.0, "s", (), 1, 0, 0, 0, none, none, "2.2.1", "1", "3", True, False, "l", after=after
+    )
+    text = " ".join(verdict_text(done, Screen()).split())
+    assert "Erased: none of the 6 texts known of user alice" in text
+    assert ("but where others own the same" in text) is said_so
