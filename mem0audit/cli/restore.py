@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -126,10 +127,9 @@ def _restore(
             )
         named = Named(None, None, qdrant_url or url, collection, config, agent_python, api_key_env, nodes)
         onto, host = named.find()
-    elif named.words():
-        raise UsageProblem(
-            f"{named.words()[0]}: --to restores into a new folder, of no install", "leave it out"
-        )
+    # --agent-python stays: it names the mem0 that erases in the copy who was erased since
+    elif others := replace(named, agent_python=None).words():
+        raise UsageProblem(f"{others[0]}: --to restores into a new folder, of no install", "leave it out")
     return _put_back(
         snapshot, target, onto, host, () if onto is None else named.words(),
         ledger=not no_ledger, without=without_erasure_record, dry_run=dry_run, yes=True, as_json=as_json,

@@ -84,6 +84,10 @@ def test_where_to_must_be_said(tmp_path: Path, snapshot: Path) -> None:
 def test_into_a_new_folder(tmp_path: Path, store: StoreCopy, snapshot: Path) -> None:
     ran = restore(tmp_path, snapshot.name, "--from", "snapshots", "--to", "new", "--dry-run")
     assert ran.code == 0 and "has changed nothing" in ran.out
+    # the mem0 that would erase in it who was erased since may be named: nothing else of an install may
+    for python, code in ((sys.executable, 0), ("/no/python", 0)):
+        ran = restore(tmp_path, str(snapshot), "--to", "new", "--dry-run", "--agent-python", python)
+        assert ran.code == code, ran.err
     assert not (tmp_path / "new").exists()
     ran = restore(tmp_path, snapshot.name, "--from", "snapshots", "--to", "new")
     assert (ran.code, ran.err) == (0, "")
