@@ -32,7 +32,7 @@ def _import(
     format_: FormatOption = Format.TEXT,
     output: OutputOption = None,
 ) -> int:
-    """Adopts a backup made with cp, rsync or tar as a snapshot; the backup is only read.
+    """Adopts a backup made with cp, rsync or tar, which is only read.
 
     Copied, journals applied, rebuilt without free pages, checked, and marked as not a pair.
     Exit: 0 imported, 2 usage, 3 no backup lies there, 4 refused (damaged), 5 failed and nothing published.

@@ -29,6 +29,6 @@ def _help(
         write(list_text(screen()))
         return exits.OK
     if page not in PAGES:
-        raise UsageProblem(f"{page}: there is no such page", f"mem0audit help {next(iter(PAGES))}")
+        raise UsageProblem(f"{page}: there is no such page", "mem0audit help")
     write(page_text(page, screen()))
     return exits.OK

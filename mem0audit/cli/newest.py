@@ -20,7 +20,7 @@ from mem0audit.cli.options import (
     OutputOption,
     QdrantPathOption,
     QdrantUrlOption,
-    QuietOption,
+    QuietIfNoneOption,
     VerboseOption,
 )
 from mem0audit.cli.output import check_output, screen, write
@@ -52,7 +52,7 @@ def _new(
         bool, typer.Option("--text", help="With --format json: the memories' texts too.")
     ] = False,
     output: OutputOption = None,
-    quiet: QuietOption = False,
+    quiet: QuietIfNoneOption = False,
     verbose: VerboseOption = False,
 ) -> int:
     """Memories added since a date, and where they came from.

@@ -76,6 +76,9 @@ NoLedgerOption = Annotated[
     bool, typer.Option("--no-ledger", help="Neither read nor write the ledger (seals, owners, erasures).")
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Nothing when nothing is wrong.")]
+QuietIfNoneOption = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Nothing when there is nothing to tell.")
+]
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ def _repair(
     verbose: VerboseOption = False,
     format_: FormatOption = Format.TEXT,
 ) -> int:
-    """What is safe to do about findings: a plan, and done for what you name.
+    """What is safe to do about findings; done for those you name.
 
     Deletes what came back (D301), copies (C601) and what expired (T701), clears entities (E501, E502), renews hashes
     (D305): through the agent's own mem0, agent stopped, after a snapshot. Then both stores are read again: the finding

@@ -78,7 +78,7 @@ def _restore(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     format_: FormatOption = Format.TEXT,
 ) -> int:
-    """Puts a snapshot back: both stores, verified before and audited after, or neither.
+    """Puts a snapshot back: both stores, verified, or neither.
 
     Into a new folder with --to; with --in-place over the install, which nobody may have open: what it replaces is
     kept aside. On a Qdrant server the points go into new collections with --to, or over the old ones, of which a

@@ -23,7 +23,7 @@ from mem0audit.cli.options import (
     OutputOption,
     QdrantPathOption,
     QdrantUrlOption,
-    QuietOption,
+    QuietIfNoneOption,
 )
 from mem0audit.cli.output import check_output, confirm, is_terminal, say, screen, write
 from mem0audit.cli.progress import progress
@@ -66,9 +66,9 @@ def _review(
         bool, typer.Option("--text", help="With --format json: the memories' texts too.")
     ] = False,
     output: OutputOption = None,
-    quiet: QuietOption = False,
+    quiet: QuietIfNoneOption = False,
 ) -> int:
-    """Facts not confirmed for longest: confirm, replace, expire, delete.
+    """Facts not confirmed for longest: is it still true?
 
     Shows the memories' texts. Of an unknown source first, then the oldest confirmation; beside each what is close to
     it. On a terminal one after the other is asked: a key each, undo, quit at any time; what was decided stays, for it

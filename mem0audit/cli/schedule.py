@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import shlex
 import shutil
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,6 +25,7 @@ from mem0audit.cli.options import (
     FormatOption,
     HistoryOption,
     Named,
+    NodeOption,
     OutputOption,
     QdrantPathOption,
     QdrantUrlOption,
@@ -41,34 +45,20 @@ from mem0audit.core.errors import Refused, UsageProblem
 
 if TYPE_CHECKING:
     from mem0audit.core.model import Install
+    from mem0audit.core.schedule import What
     from mem0audit.install.host import Host
     from mem0audit.operations.schedule import SchedulePlan
+    from mem0audit.operations.scheduled import RunOnce
 
-AtOption = Annotated[str, typer.Option("--at", metavar="HH:MM", help="Local time.")]
-UserOption = Annotated[bool, typer.Option("--user", help="Units of your own, without root.")]
-RunAsOption = Annotated[
-    str | None,
-    typer.Option("--run-as", metavar="USER", help="As whom.  [default: the owner of the stores]"),
-]
-CronOption = Annotated[bool, typer.Option("--cron", help="A crontab line, not units.")]
-InstallOption = Annotated[bool, typer.Option("--install", help="Write the unit files.")]
-EnableOption = Annotated[bool, typer.Option("--enable", help="With --install: start the timer too.")]
-OnFailureOption = Annotated[
-    str | None,
-    typer.Option("--on-failure", metavar="COMMAND", help="For a shell, where a run failed; $1 is its name."),
-]
-RunOption = Annotated[
-    bool | None,
-    typer.Option(
-        "--run/--no-run",
-        help="With --install: run it once now.  [default: run; not prune]",
-        show_default=False,
-    ),
-]
 ToFileOption = Annotated[
     str | None, typer.Option("--to", metavar="FILE", help="Written anew each time, for its owner alone.")
 ]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Replace unit files that differ.")]
+MailOption = Annotated[
+    str | None,
+    typer.Option(
+        "--mail", metavar="ADDRESS", help="Through the program `mail`, where there is something to tell."
+    ),
+]
 
 app = typer.Typer(
     help="By systemd or cron: snapshot, prune, audit, new, review; status.",
@@ -78,69 +68,142 @@ app = typer.Typer(
 )
 
 
-@app.command("snapshot")
+@dataclass(frozen=True)
+class _Names:
+    """The options of every job that name the install."""
+
+    history: HistoryOption = None
+    qdrant_path: QdrantPathOption = None
+    qdrant_url: QdrantUrlOption = None
+    api_key_env: ApiKeyEnvOption = None
+    collection: CollectionOption = None
+    config: ConfigOption = None
+
+
+@dataclass(frozen=True)
+class _Options:
+    """The other options of every job."""
+
+    at: Annotated[str, typer.Option("--at", metavar="HH:MM", help="Local time.")]
+    user: Annotated[bool, typer.Option("--user", help="Units of your own, without root.")] = False
+    run_as: Annotated[
+        str | None,
+        typer.Option("--run-as", metavar="USER", help="As whom.  [default: the owner of the stores]"),
+    ] = None
+    cron: Annotated[bool, typer.Option("--cron", help="A crontab line, not units.")] = False
+    install: Annotated[bool, typer.Option("--install", help="Write the unit files.")] = False
+    enable: Annotated[bool, typer.Option("--enable", help="With --install: start the timer too.")] = False
+    run: Annotated[
+        bool | None,
+        typer.Option(
+            "--run/--no-run",
+            help="With --install: run it once now.  [default: run; not prune]",
+            show_default=False,
+        ),
+    ] = None
+    on_failure: Annotated[
+        str | None,
+        typer.Option(
+            "--on-failure", metavar="COMMAND", help="For a shell, where a run failed; $1 is its name."
+        ),
+    ] = None
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Replace unit files that differ.")] = False
+    format_: FormatOption = Format.TEXT
+    output: OutputOption = None
+
+    def check(self) -> None:
+        """Raises UsageProblem for flags that mean nothing together."""
+        if self.cron and self.install:
+            raise UsageProblem("--cron and --install: a crontab line is put in place with crontab -e")
+        if self.enable and not self.install:
+            raise UsageProblem("--enable: only with --install")
+        if self.run is not None and not self.install:
+            raise UsageProblem("--run and --no-run: only with --install")
+
+
+_PRINTS = """
+    Prints a systemd service and timer with the commands that set them up, and changes nothing; --install writes the
+    files and runs it once{}; only --enable starts the timer; --cron prints a crontab line.
+    Exit: 0, 1 the run failed, 2 usage, 3 a store is not there, 4 refused, 5 failed.
+    """
+
+
+def _job(
+    name: str, at: str, *, but: str = "", **more: object
+) -> Callable[[Callable[..., What]], Callable[..., What]]:
+    """The command `schedule NAME`. The function it is put on says what is to be done, from the install, the machine and
+    the options of its own; what every job has is added here. `at` is when it runs unless --at says so, `but` a word
+    about the run at --install, `more` further options that name the install."""
+
+    def add(what_of: Callable[..., What]) -> Callable[..., What]:
+        # names that only the type checker knows
+        unknown = dict.fromkeys(("Install", "Host", "What"))
+        _install, _host, *own = inspect.signature(what_of, eval_str=True, locals=unknown).parameters.values()
+        names, options = (
+            inspect.signature(made, eval_str=True).parameters.values() for made in (_Names, _Options)
+        )
+        extra = [
+            inspect.Parameter(key, _KEYWORD, default=None, annotation=kind) for key, kind in more.items()
+        ]
+
+        def run(**given: Any) -> int:
+            def taken(parameters: Any) -> dict[str, Any]:
+                return {one.name: given.pop(one.name) for one in parameters}
+
+            asked = _Options(**taken(options))
+            asked.check()
+            nodes = tuple(given.pop("node", None) or ())
+            named = Named(**taken(names), agent_python=given.pop("agent_python", None), nodes=nodes)
+            return _set_up(asked, named, lambda install, host: what_of(install, host, **given))
+
+        everything = [*own, *names, *extra, *options]
+        run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [
+                one.replace(kind=_KEYWORD, default=at if one.name == "at" else one.default)
+                for one in everything
+            ]
+        )
+        run.__doc__ = f"{(what_of.__doc__ or '').rstrip()}{_PRINTS.format(but)}"
+        app.command(name)(run)
+        return what_of
+
+    return add
+
+
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
+
+
+@_job("snapshot", "02:30", agent_python=AgentPythonOption, node=NodeOption)
 def _snapshot(
+    install: Install,
+    host: Host,
     to: ToOption = None,
-    history: HistoryOption = None,
-    qdrant_path: QdrantPathOption = None,
-    qdrant_url: QdrantUrlOption = None,
-    api_key_env: ApiKeyEnvOption = None,
-    collection: CollectionOption = None,
-    config: ConfigOption = None,
-    agent_python: AgentPythonOption = None,
     last: LastOption = None,
     daily: DailyOption = None,
     weekly: WeeklyOption = None,
     monthly: MonthlyOption = None,
     within: WithinOption = None,
-    at: AtOption = "02:30",
-    user: UserOption = False,
-    run_as: RunAsOption = None,
-    cron: CronOption = False,
-    install_: InstallOption = False,
-    enable_: EnableOption = False,
-    run: RunOption = None,
-    on_failure: OnFailureOption = None,
-    yes: YesOption = False,
-    format_: FormatOption = Format.TEXT,
-    output: OutputOption = None,
-) -> int:
+) -> What:
     """A snapshot every night, verified, and older ones expired.
 
     Each step runs only when the one before ended well; what fails is said in the journal (or by cron's mail), and the
-    service has failed. Prints a systemd service and timer with the commands that set them up, and changes nothing;
-    --install writes the files and runs it once; only --enable starts the timer. Without a policy: 14 days, 8 weeks, 12
-    months.
-    Exit: 0, 1 the run failed, 2 usage, 3 a store is not there, 4 refused, 5 failed.
+    service has failed. Without a policy: 14 days, 8 weeks, 12 months.
     """
-    _check_flags(cron=cron, install=install_, enable=enable_, run=run)
-    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env)
-    check_output(output)
-    install, host = named.find()
-    folder = _folder(to, host)
-    check_output(output, install)
-    from mem0audit.core.schedule import DEFAULT_POLICY
-    from mem0audit.operations.schedule import plan_schedule
+    from mem0audit.core.schedule import DEFAULT_POLICY, Snapshot
 
     policy = policy_of(last, daily, weekly, monthly, within)
-    plan = plan_schedule(
-        install,
-        host,
-        _program(),
-        (*_install_words(named, install, host), *(w for node in install.nodes for w in ("--node", node))),
-        folder,
-        DEFAULT_POLICY if policy.empty else policy,
-        at,
-        "user" if user else "system",
-        run_as,
-        cron=cron,
-        on_failure=on_failure,
-    )
-    return _set_up(plan, host, format_, output, install=install_, enable=enable_, yes=yes, run=run)
+    return Snapshot(_folder(to, host), DEFAULT_POLICY if policy.empty else policy, install.nodes)
 
 
-@app.command("prune")
+@_job(
+    "prune",
+    "03:30",
+    but=" only with --run, since it deletes and may stop the agent",
+    agent_python=AgentPythonOption,
+)
 def _prune(
+    install: Install,
+    host: Host,
     older_than: OlderThanOption = None,
     unused: UnusedOption = False,
     stop_unit: Annotated[
@@ -150,276 +213,112 @@ def _prune(
         ),
     ] = None,
     to: ToOption = None,
-    history: HistoryOption = None,
-    qdrant_path: QdrantPathOption = None,
-    qdrant_url: QdrantUrlOption = None,
-    api_key_env: ApiKeyEnvOption = None,
-    collection: CollectionOption = None,
-    config: ConfigOption = None,
-    agent_python: AgentPythonOption = None,
-    at: AtOption = "03:30",
-    user: UserOption = False,
-    run_as: RunAsOption = None,
-    cron: CronOption = False,
-    install_: InstallOption = False,
-    enable_: EnableOption = False,
-    run: RunOption = None,
-    on_failure: OnFailureOption = None,
-    yes: YesOption = False,
-    format_: FormatOption = Format.TEXT,
-    output: OutputOption = None,
-) -> int:
-    """Expired and superseded memories removed every night, after a snapshot.
+) -> What:
+    """Expired and superseded memories removed, every night.
 
-    With --stop-unit the agent's service is stopped for it, on nights when something is to go and where it runs, and
-    always started again, whatever becomes of the job. Without, and while the agent runs, the job lists what is to go,
-    changes nothing and fails with 4; `schedule status` says so. Prints a systemd service and timer with the commands
-    that set them up, and changes nothing; --install writes the files; since it deletes and may stop the agent, it runs
-    once now only with --run; only --enable starts the timer.
-    Exit: 0, 1 the run failed, 2 usage, 3 a store is not there, 4 refused, 5 failed.
+    After a snapshot. With --stop-unit the agent's service is stopped for it, on nights when something is to go and
+    where it runs, and always started again, whatever becomes of the job. Without, and while the agent runs, the job
+    lists what is to go, changes nothing and fails with 4; `schedule status` says so.
     """
-    _check_flags(cron=cron, install=install_, enable=enable_, run=run)
+    from mem0audit.core.schedule import Prune
+
     length_of(older_than)
-    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env)
-    check_output(output)
-    install, host = named.find()
-    folder = _folder(to, host)
-    check_output(output, install)
-    from mem0audit.operations.schedule import plan_pruning
-
-    if install.vectors is None and install.server_url is None:
-        raise Refused(
-            f"the vector store is {install.provider}, and no Qdrant: this version does not prune it"
-        )
-    plan = plan_pruning(
-        install,
-        host,
-        _program(),
-        _install_words(named, install, host),
-        folder,
-        at,
-        "user" if user else "system",
-        run_as,
-        older_than=older_than,
-        unused=unused,
-        stop_unit=stop_unit,
-        cron=cron,
-        on_failure=on_failure,
-    )
-    return _set_up(plan, host, format_, output, install=install_, enable=enable_, yes=yes, run=run)
+    return Prune(_folder(to, host), older_than, unused, stop_unit)
 
 
-@app.command("new")
-def _new(
-    to: ToFileOption = None,
-    mail: Annotated[
-        str | None,
-        typer.Option("--mail", metavar="ADDRESS", help="Through the program `mail`; none if nothing is new."),
-    ] = None,
-    history: HistoryOption = None,
-    qdrant_path: QdrantPathOption = None,
-    qdrant_url: QdrantUrlOption = None,
-    api_key_env: ApiKeyEnvOption = None,
-    collection: CollectionOption = None,
-    config: ConfigOption = None,
-    at: AtOption = "07:00",
-    user: UserOption = False,
-    run_as: RunAsOption = None,
-    install_: InstallOption = False,
-    enable_: EnableOption = False,
-    run: RunOption = None,
-    on_failure: OnFailureOption = None,
-    yes: YesOption = False,
-    format_: FormatOption = Format.TEXT,
-    output: OutputOption = None,
-) -> int:
-    """What was added since yesterday, every morning.
-
-    Into a file or by mail, with where it came from; never into the journal. Prints a systemd service and timer with the
-    commands that set them up, and changes nothing; --install writes the files and runs it once; only --enable starts
-    the timer. In a crontab `mem0audit new --since 25h --quiet` does the same: cron mails what it says.
-    Exit: 0, 1 the run failed, 2 usage, 3 a store is not there, 4 refused, 5 failed.
-    """
-    _check_flags(cron=False, install=install_, enable=enable_, run=run)
-    named = Named(history, qdrant_path, qdrant_url, collection, config, api_key_env=api_key_env)
-    check_output(output)
-    install, host = named.find()
-    check_output(output, install)
-    check_output(to, install)
-    from mem0audit.operations.schedule import plan_telling
-
-    plan = plan_telling(
-        install,
-        host,
-        _program(),
-        _install_words(named, install, host),
-        at,
-        "user" if user else "system",
-        run_as,
-        to=to,
-        mail=mail,
-        mailer=shutil.which("mail"),
-        on_failure=on_failure,
-    )
-    return _set_up(plan, host, format_, output, install=install_, enable=enable_, yes=yes, run=run)
-
-
-@app.command("review")
-def _review(
-    to: ToFileOption = None,
-    mail: Annotated[
-        str | None,
-        typer.Option("--mail", metavar="ADDRESS", help="Through the program `mail`; none if nothing is due."),
-    ] = None,
-    history: HistoryOption = None,
-    qdrant_path: QdrantPathOption = None,
-    collection: CollectionOption = None,
-    config: ConfigOption = None,
-    at: AtOption = "07:30",
-    user: UserOption = False,
-    run_as: RunAsOption = None,
-    install_: InstallOption = False,
-    enable_: EnableOption = False,
-    run: RunOption = None,
-    on_failure: OnFailureOption = None,
-    yes: YesOption = False,
-    format_: FormatOption = Format.TEXT,
-    output: OutputOption = None,
-) -> int:
-    """What nobody confirmed for long, every Monday.
-
-    The queue of `mem0audit review`, 20 of them, into a file or by mail; never into the journal, and nothing is decided
-    by itself. Prints a systemd service and timer with the commands that set them up, and changes nothing; --install
-    writes the files and runs it once; only --enable starts the timer. In a crontab `mem0audit review --list --quiet`
-    does the same: cron mails what it says.
-    Exit: 0, 1 the run failed, 2 usage, 3 a store is not there, 4 refused, 5 failed.
-    """
-    _check_flags(cron=False, install=install_, enable=enable_, run=run)
-    named = Named(history, qdrant_path, None, collection, config)
-    check_output(output)
-    install, host = named.find()
-    check_output(output, install)
-    check_output(to, install)
-    from mem0audit.operations.schedule import plan_telling
-
-    if install.vectors is None:
-        raise Refused("the vector store is no embedded Qdrant folder: this version reviews those only")
-    plan = plan_telling(
-        install,
-        host,
-        _program(),
-        _install_words(named, install, host),
-        at,
-        "user" if user else "system",
-        run_as,
-        to=to,
-        mail=mail,
-        mailer=shutil.which("mail"),
-        job="review",
-        on_failure=on_failure,
-    )
-    return _set_up(plan, host, format_, output, install=install_, enable=enable_, yes=yes, run=run)
-
-
-@app.command("audit")
+@_job("audit", "05:30", agent_python=AgentPythonOption)
 def _audit(
+    install: Install,
+    host: Host,
     fail_on: Annotated[
         FailOn | None, typer.Option("--fail-on", help="It fails from this severity on.  [default: medium]")
     ] = None,
-    history: HistoryOption = None,
-    qdrant_path: QdrantPathOption = None,
-    collection: CollectionOption = None,
-    config: ConfigOption = None,
-    agent_python: AgentPythonOption = None,
-    at: AtOption = "05:30",
-    user: UserOption = False,
-    run_as: RunAsOption = None,
-    cron: CronOption = False,
-    install_: InstallOption = False,
-    enable_: EnableOption = False,
-    run: RunOption = None,
-    on_failure: OnFailureOption = None,
-    yes: YesOption = False,
-    format_: FormatOption = Format.TEXT,
-    output: OutputOption = None,
-) -> int:
+) -> What:
     """An audit every night, beside the running agent.
 
     Findings make it fail, so that `schedule status` and --on-failure tell of them; what it says is in the journal, or
-    in cron's mail, without what memories say. Prints a systemd service and timer with the commands that set them up,
-    and changes nothing; --install writes the files and runs it once; only --enable starts the timer.
-    Exit: 0, 1 the run failed, 2 usage, 3 a store is not there, 4 refused, 5 failed.
+    in cron's mail, without what memories say.
     """
-    _check_flags(cron=cron, install=install_, enable=enable_, run=run)
-    named = Named(history, qdrant_path, None, collection, config, agent_python)
-    check_output(output)
-    install, host = named.find()
-    check_output(output, install)
-    from mem0audit.operations.schedule import plan_auditing
+    from mem0audit.core.schedule import Audit
 
-    plan = plan_auditing(
+    return Audit(fail_on.value if fail_on is not None else None)
+
+
+@_job("new", "07:00")
+def _new(install: Install, host: Host, to: ToFileOption = None, mail: MailOption = None) -> What:
+    """What was added since yesterday, every morning.
+
+    Into a file or by mail (with --cron and neither, cron mails it), with where it came from; never into the journal.
+    """
+    from mem0audit.core.schedule import Tell
+
+    check_output(to, install)
+    return Tell("new", to, mail, shutil.which("mail") or "")
+
+
+@_job("review", "07:30")
+def _review(install: Install, host: Host, to: ToFileOption = None, mail: MailOption = None) -> What:
+    """What nobody confirmed for long, every Monday.
+
+    The queue of `mem0audit review`, 20 of them, into a file or by mail (with --cron and neither, cron mails it); never
+    into the journal, and nothing is decided by itself.
+    """
+    from mem0audit.core.schedule import Tell
+
+    check_output(to, install)
+    return Tell("review", to, mail, shutil.which("mail") or "")
+
+
+def _set_up(asked: _Options, named: Named, what_of: Callable[[Install, Host], What]) -> int:
+    """Plans it, does with the plan what was asked for, and says it."""
+    check_output(asked.output)
+    install, host = named.find()
+    check_output(asked.output, install)
+    what = what_of(install, host)
+    from mem0audit.operations.schedule import Asked, enable, install_units, plan_schedule
+    from mem0audit.report.schedule import installed_text, plan_json, plan_text
+
+    plan = plan_schedule(
         install,
         host,
-        _program(),
-        _install_words(named, install, host),
-        at,
-        "user" if user else "system",
-        run_as,
-        fail_on=fail_on.value if fail_on is not None else None,
-        cron=cron,
-        on_failure=on_failure,
+        what,
+        Asked(
+            _program(),
+            _install_words(named, install, host),
+            asked.at,
+            "user" if asked.user else "system",
+            asked.run_as,
+            asked.cron,
+            asked.on_failure,
+        ),
     )
-    return _set_up(plan, host, format_, output, install=install_, enable=enable_, yes=yes, run=run)
-
-
-def _check_flags(*, cron: bool, install: bool, enable: bool, run: bool | None) -> None:
-    """Raises UsageProblem for flags that mean nothing together."""
-    if cron and install:
-        raise UsageProblem("--cron and --install: a crontab line is put in place with crontab -e")
-    if enable and not install:
-        raise UsageProblem("--enable: only with --install")
-    if run is not None and not install:
-        raise UsageProblem("--run and --no-run: only with --install")
-
-
-def _set_up(
-    plan: SchedulePlan,
-    host: Host,
-    format_: Format,
-    output: str | None,
-    *,
-    install: bool,
-    enable: bool,
-    yes: bool,
-    run: bool | None,
-) -> int:
-    """Does with a plan what was asked for, and says it."""
-    from mem0audit.operations.schedule import RunOnce, install_units, run_once
-    from mem0audit.operations.schedule import enable as start
-    from mem0audit.report.schedule import installed_text, once, plan_json, plan_text
-
     for note in plan.notes:
         say(f"mem0audit: {note}")
-    done = install_units(plan, host, overwrite=yes) if install else ()
-    if enable:
-        start(plan, host)
-    ran = None
-    if install:
-        if run is False:
-            ran = RunOnce(why_not="--no-run was given")
-        elif run is None and plan.schedule.job == "prune":
-            ran = RunOnce(why_not="it deletes, and may stop the agent: --run runs it now")
-        else:
-            say(f"mem0audit: running it once, as the timer will: {once(plan).partition(';')[0]}")
-            ran = run_once(plan, host)
-    view = screen(to_file=output is not None)
-    if format_ is Format.JSON:
-        write(plan_json(plan, view, done, enabled=enable, ran=ran), output)
+    done = install_units(plan, host, overwrite=asked.yes) if asked.install else ()
+    if asked.enable:
+        enable(plan, host)
+    ran = _run_once(plan, host, asked.run) if asked.install else None
+    view = screen(to_file=asked.output is not None)
+    if asked.format_ is Format.JSON:
+        write(plan_json(plan, view, done, enabled=asked.enable, ran=ran), asked.output)
     elif ran is not None:
-        write(installed_text(plan, done, view, enabled=enable, ran=ran), output)
+        write(installed_text(plan, done, view, enabled=asked.enable, ran=ran), asked.output)
     else:
-        write(plan_text(plan, view), output)
+        write(plan_text(plan, view), asked.output)
     return exits.FINDINGS if ran is not None and ran.failed else exits.OK
+
+
+def _run_once(plan: SchedulePlan, host: Host, wanted: bool | None) -> RunOnce:
+    """The run by hand at --install, or why there is none."""
+    from mem0audit.operations.scheduled import RunOnce, run_once
+    from mem0audit.report.schedule import once
+
+    if wanted is False:
+        return RunOnce(why_not="--no-run was given")
+    if wanted is None and plan.nightly.job == "prune":
+        return RunOnce(why_not="it deletes, and may stop the agent: --run runs it now")
+    say(f"mem0audit: running it once, as the timer will: {once(plan).partition(';')[0]}")
+    return run_once(plan, host)
 
 
 def _program() -> tuple[str, ...]:
@@ -486,7 +385,7 @@ def _status(format_: FormatOption = Format.TEXT) -> int:
     that another program was writing for longer than is waited: what was not done is done by the next run.
     Exit: 0, 1 the last run failed, 3 unit files are there and systemd cannot be asked.
     """
-    from mem0audit.operations.schedule import schedule_status
+    from mem0audit.operations.scheduled import schedule_status
     from mem0audit.report.schedule import status_json, status_text
 
     status = schedule_status(_host())

@@ -230,7 +230,7 @@ def _show(
     to: ToOption = None,
     format_: FormatOption = Format.TEXT,
 ) -> int:
-    """What one snapshot says of itself: when, from where, written by what, its files.
+    """What one snapshot says of itself: when, from where, by what.
 
     Exit: 0, or 3 where it is not there or its manifest does not read.
     """

@@ -89,10 +89,10 @@ def systemctl(scope: Scope, words: Sequence[str], host: Host, timeout: float = T
     return _run(("systemctl", *(("--user",) if scope == "user" else ()), *words), host, timeout)
 
 
-def journal(scope: Scope, run: str, most: int, host: Host) -> tuple[str, ...]:
-    """The last lines that the processes of one run (InvocationID) of a unit said; none where it cannot be read."""
+def journal(scope: Scope, which: Sequence[str], most: int, host: Host) -> tuple[str, ...]:
+    """The last lines of those `which` (fields, as in `_SYSTEMD_INVOCATION_ID=…`); none where it cannot be read."""
     words = ("journalctl", *(("--user",) if scope == "user" else ()), "--no-pager", "--quiet")
-    well, said = _run((*words, "--output=cat", f"--lines={most}", f"_SYSTEMD_INVOCATION_ID={run}"), host)
+    well, said = _run((*words, "--output=cat", f"--lines={most}", *which), host)
     return tuple(said.splitlines()) if well else ()
 
 
@@ -130,7 +130,7 @@ def unit_facts(scope: Scope, unit: str, host: Host) -> tuple[dict[str, str] | No
         *("LoadState", "ActiveState", "UnitFileState", "NeedDaemonReload"),
         *("NextElapseUSecRealtime", "LastTriggerUSec"),
         *("Result", "ExecMainStatus", "ExecMainStartTimestamp", "ExecMainExitTimestamp"),
-        "InvocationID",
+        *("InactiveExitTimestamp", "InvocationID"),
     )
     well, said = systemctl(scope, ("show", unit, f"--property={','.join(wanted)}"), host)
     if not well:

@@ -372,8 +372,8 @@ def _notes(
             "log was reset or lost."
         )
     notes += [
-        f"{table.missing_rows:,} rows of the log lie in its table {table.name}, where an interrupted migration left "
-        "them, and are not in this (mem0audit explain I205)."
+        f"{_count(table.missing_rows, 'row', 'rows')} of the log in its table {table.name}, where an interrupted "
+        "migration left them, not in this (mem0audit explain I205)."
         for table in past.history.stranded
         if table.missing_rows
     ]
@@ -385,24 +385,46 @@ def _notes(
     if unlogged:
         then = sum(1 for p in unlogged if p.created_at is not None and p.created_at <= at)
         notes.append(
-            f"{len(unlogged):,} memories of the store have no row in the log (reset, lost, or a write cut short) and "
-            f"are not in this; by their own created_at {then:,} of them were there."
+            f"{_count(len(unlogged), 'memory', 'memories')} of the store without a row in the log (reset, lost, or a "
+            f"write cut short), not in this; {then:,} of them there then, by created_at."
         )
     if seen.whole:
         live = set(changes.live_at_end())
         gone = sum(1 for one in memories if one.memory_id in live and one.memory_id not in seen.points)
         if gone:
             notes.append(
-                f"{gone:,} of these are gone from the store today without a row that says so, and may have been gone "
-                "then (mem0audit audit)."
+                f"{_count(gone, 'of these is', 'of these are')} gone from the store today without a row that says so, "
+                "and may have been gone then (mem0audit audit)."
             )
+    back = _back(past, at, scope)
+    if back:
+        notes.append(
+            f"{_count(back, 'memory', 'memories')} that the log has as deleted by then, in the store today all the "
+            "same, and maybe then (mem0audit audit --select D301)."
+        )
     moved = _changed_without_row(past, memories)
     if moved:
         notes.append(
-            f"{moved:,} of these were changed later than their last row says (mem0 1.0.9 to 1.0.11 change agent and "
-            "run so): whose they were then is not sure."
+            f"{_count(moved, 'of these was', 'of these were')} changed later than the last row says (mem0 1.0.9 to "
+            "1.0.11 change agent and run so): whose then is not sure."
         )
     return tuple(notes)
+
+
+def _count(count: int, one: str, many: str) -> str:
+    return f"{count:,} {one if count == 1 else many}"
+
+
+def _back(past: Past, at: float, scope: Scope | None) -> int:
+    """How many memories of the store the log has as deleted at `at`, and for good."""
+    live = set(past.changes.live_at_end())
+    deleted = [
+        i
+        for i, point in past.seen.points.items()
+        if i not in live and (scope is None or scope.covers(point.owner))
+    ]
+    lives = past.changes.lives(deleted).values() if deleted else ()
+    return sum(1 for one in lives if one.latest <= at)
 
 
 def _changed_without_row(past: Past, memories: Sequence[Remembered]) -> int:

@@ -45,7 +45,7 @@ from mem0audit.operations.leftmoves import left_moves
 from mem0audit.operations.look import ENTITIES_SUFFIX, Progress, no_collector, no_progress
 from mem0audit.operations.moved import places_before
 from mem0audit.operations.otherroots import as_the_agent_sees_it, where_it_lies
-from mem0audit.operations.schedule import policies
+from mem0audit.operations.scheduled import policies
 from mem0audit.operations.serverresidue import kept_by_server
 from mem0audit.operations.stores import store_of
 from mem0audit.stores import rawfiles

@@ -69,8 +69,8 @@ def _cannot_tell(found: AsOf, screen: Screen) -> list[str]:
     lines = list(found.notes)
     if found.unowned:
         lines.append(
-            f"{memories(found.unowned)} more were there or may have been, and nobody knows whose: they are gone from "
-            "the store, and neither the ledger nor a snapshot knows them."
+            f"{number(found.unowned)} more {'was' if found.unowned == 1 else 'were'} there or may have been, and "
+            "nobody knows whose: gone from the store, and not known to the ledger or a snapshot."
         )
     said = [""] if lines or found.not_read else []
     for line in lines:

@@ -34,7 +34,8 @@ def fact_file_text(report: FactReport, screen: Screen) -> str:
 
 def _head(report: FactReport, screen: Screen) -> list[str]:
     mode = {"wal": "write-ahead log", "rollback": "rollback journal"}.get(report.file.journal_mode or "", "")
-    facts = [f"table {report.table}", size(report.file.size_bytes), mode]
+    table = "" if report.file.problem is not None else f"table {report.table}"
+    facts = [table, size(report.file.size_bytes), mode]
     lines = [screen.bold(escape(report.path)), *screen.fill([escape(f) for f in facts if f], 2)]
     counts = [
         plural(count, "fact") if name == "all" else f"{number(count)} {name}"

@@ -37,10 +37,10 @@ def new_text(found: New, screen: Screen) -> str:
         lines += ["", f"… {number(len(found.memories) - len(listed))} more: --verbose"]
     said = []
     if found.deleted:
-        said.append(f"{memories(found.deleted)} more added since and deleted again.")
+        said.append(f"{number(found.deleted)} more added since and deleted again.")
     if found.gone:
         said.append(
-            f"{memories(found.gone)} more added since and gone from the store without a row that says so: "
+            f"{number(found.gone)} more added since and gone from the store without a row that says so: "
             "mem0audit audit"
         )
     said += [f"not read: {gap.what}: {gap.why}" for gap in found.not_read if gap.gap]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from mem0audit.core.schedule import Job, Pruning, Telling, name_of, often, service_of, timer_of
-from mem0audit.operations.schedule import RunOnce, Scheduled, SchedulePlan, ScheduleStatus
+from mem0audit.core.schedule import Job, Prune, Tell, name_of, service_of, timer_of
+from mem0audit.operations.schedule import SchedulePlan
+from mem0audit.operations.scheduled import SKIPPED, RunOnce, Scheduled, ScheduleStatus
 from mem0audit.report.escape import escape, shell_word
 from mem0audit.report.json import dump, not_checked
 from mem0audit.report.screen import Screen, table
@@ -25,46 +26,41 @@ def plan_text(plan: SchedulePlan, screen: Screen) -> str:
 
 def cron_lines(plan: SchedulePlan) -> list[str]:
     """The crontab line under what it does."""
-    says = "It says\n# nothing unless something failed; cron mails what it says to MAILTO."
-    if not isinstance(plan.schedule, Pruning):
-        about = f"# {plan.schedule.comment} {says}"
-    else:
-        about = (
-            f"# {plan.schedule.comment}\n# While the agent runs it says what is to go, and fails with 4; "
+    what = plan.nightly.what
+    says = " It says\n# nothing unless something failed; cron mails what it says to MAILTO."
+    if isinstance(what, Prune):
+        says = (
+            "\n# While the agent runs it says what is to go, and fails with 4; "
             "else it says nothing unless\n# something failed. cron mails what it says to MAILTO."
         )
-    return [*about.split("\n"), plan.cron or ""]
+    elif isinstance(what, Tell) and what.to is None:
+        says = "\n# cron mails them to MAILTO; where there are none it says nothing."
+    return [*f"# {plan.nightly.kind.comment}{says}".split("\n"), plan.cron or ""]
 
 
 def commands(plan: SchedulePlan, screen: Screen) -> list[str]:
     """The commands that set it up, in order, as they stand in a shell."""
-    schedule = plan.schedule
+    nightly = plan.nightly
     own = plan.scope == "user"
     sudo = "" if own else "sudo "
     found = []
     if plan.folder_owner is not None:
         words = f"-o {shell_word(plan.folder_owner)} " if not own else ""
-        found.append(f"{sudo}install -d -m 0700 {words}{shell_word(schedule.folder)}")
+        found.append(f"{sudo}install -d -m 0700 {words}{shell_word(nightly.what.folder)}")
     if plan.cron is not None:
-        return [*found, "crontab -e" if own else f"sudo crontab -u {shell_word(schedule.user or 'root')} -e"]
+        return [*found, "crontab -e" if own else f"sudo crontab -u {shell_word(nightly.user or 'root')} -e"]
     program = screen.program if own else screen.program_for_root or screen.program
-    words_ = [
-        "schedule",
-        schedule.job,
-        *(("--user",) if own else ()),
-        *(("--to", schedule.folder) if schedule.folder and not isinstance(schedule, Telling) else ()),
-        *schedule.install,
-    ]
-    words_ += [*schedule.words(), "--at", schedule.at]
-    words_ += ["--run-as", schedule.user] if schedule.user is not None else []
-    words_ += ["--on-failure", schedule.on_failure] if schedule.on_failure is not None else []
+    words_ = ["schedule", nightly.job, *(("--user",) if own else ()), *nightly.what.words()]
+    words_ += [*nightly.install, "--at", nightly.at]
+    words_ += ["--run-as", nightly.user] if nightly.user is not None else []
+    words_ += ["--on-failure", nightly.on_failure] if nightly.on_failure is not None else []
     found.append(f"{sudo}{program} {' '.join(map(shell_word, words_))} --install")
     return found + enabling(plan)
 
 
 def enabling(plan: SchedulePlan) -> list[str]:
     """The commands that make systemd run it every night."""
-    scope, timer = plan.scope, timer_of(plan.schedule.job)
+    scope, timer = plan.scope, timer_of(plan.nightly.job)
     systemctl = "systemctl --user" if scope == "user" else "sudo systemctl"
     found = [f"{systemctl} daemon-reload", f"{systemctl} enable --now {timer}"]
     return (
@@ -76,7 +72,7 @@ def enabling(plan: SchedulePlan) -> list[str]:
 
 def once(plan: SchedulePlan) -> str:
     """The command that runs it once and shows what it said."""
-    service, name = service_of(plan.schedule.job), name_of(plan.schedule.job)
+    service, name = service_of(plan.nightly.job), name_of(plan.nightly.job)
     if plan.scope == "user":
         return f"systemctl --user start {service}; journalctl --user -u {name} -n 20"
     return f"sudo systemctl start {service}; sudo journalctl -u {name} -n 20"
@@ -86,16 +82,18 @@ def installed_text(
     plan: SchedulePlan, done: tuple[tuple[str, str], ...], screen: Screen, *, enabled: bool, ran: RunOnce
 ) -> str:
     """What was written, how the run by hand ended, and what is left to do."""
-    job = plan.schedule.job
+    job = plan.nightly.job
     lines = [f"{escape(path)}  {what}" for path, what in done]
     if ran.state is not None:
         lines += [f"Run once by hand: {_ended(ran.state, screen)}", *(f"  {escape(one)}" for one in ran.said)]
         lines += _locked(screen) if ran.state.was_locked else []
     else:
-        lines += screen.wrap(f"Not run: {ran.why_not}.", hanging=2)
+        lines += screen.wrap(f"Not run: {(ran.why_not or '').rstrip('.')}.", hanging=2)
         lines += ["To run it once now, and see what it says:", f"  {once(plan)}"]
     if enabled:
-        lines.append(f"{timer_of(job)} is enabled and started: {often(job)} at {plan.schedule.at}.")
+        lines.append(
+            f"{timer_of(job)} is enabled and started: {plan.nightly.kind.often} at {plan.nightly.at}."
+        )
     else:
         lines += ["Not enabled yet:", *(f"  {command}" for command in enabling(plan))]
     return "\n".join(lines) + "\n"
@@ -110,24 +108,24 @@ def plan_json(
     ran: RunOnce | None = None,
 ) -> str:
     """The same for machines; `done` is what was written."""
-    schedule = plan.schedule
+    nightly, what = plan.nightly, plan.nightly.what
     return dump(
         "schedule",
         {
-            "job": schedule.job,
+            "job": nightly.job,
             "scope": plan.scope,
-            "user": schedule.user,
-            "at": schedule.at,
-            "folder": schedule.folder,
-            "stop_unit": schedule.stop_unit if isinstance(schedule, Pruning) else None,
-            "commands": [list(words) for words in schedule.commands()],
+            "user": nightly.user,
+            "at": nightly.at,
+            "folder": what.folder,
+            "stop_unit": what.stop_unit if isinstance(what, Prune) else None,
+            "commands": [list(words) for words in nightly.commands()],
             "units": [{"path": unit.path, "text": unit.text} for unit in plan.units],
             "cron": plan.cron,
             "set_up": commands(plan, screen),
             "notes": list(plan.notes),
             "installed": [{"path": path, "what": what} for path, what in done],
             "enabled": enabled,
-            "on_failure": schedule.on_failure,
+            "on_failure": nightly.on_failure,
             "ran": None
             if ran is None
             else {
@@ -191,7 +189,7 @@ _MEANS = {1: "findings", 2: "wrong usage", 3: "not all was read", 4: "refused, n
 
 def _ended(one: Scheduled, screen: Screen) -> str:
     if not one.last_failed:
-        return "well"
+        return "well" if one.last_result != SKIPPED else "well, nothing was to be done"
     if one.last_result not in ("exit-code", None):
         return screen.alarm("FAILED") + f", {escape(one.last_result)}"
     means = f" ({_MEANS[one.last_exit]})" if one.last_exit in _MEANS and one.last_exit is not None else ""

@@ -77,7 +77,7 @@ def test_for_people(tmp_path: Path, agent: Agent) -> None:
     assert ran.out.startswith("3 memories added since ")
     assert "    said by user ann\n    │ likes tea" in ran.out
     assert "    attributed to user\n    │ lives in Oslo" in ran.out
-    assert "1 memory more added since and deleted again." in ran.out
+    assert "1 more added since and deleted again." in ran.out
     assert new(tmp_path, agent, "--user", "alice").out.count("│") == 1
 
 

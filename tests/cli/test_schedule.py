@@ -19,7 +19,8 @@ from mem0audit.core.retention import Policy
 from mem0audit.core.schedule import (
     LONGEST_CRON_LINE,
     CannotSay,
-    Schedule,
+    Nightly,
+    Snapshot,
     cron_line,
     exec_line,
     service_text,
@@ -352,8 +353,8 @@ def test_the_cron_line_runs(tmp_path: Path, store: StoreCopy) -> None:
 
 
 def test_what_no_crontab_holds(tmp_path: Path) -> None:
-    def of(folder: str) -> Schedule:
-        return Schedule(("/usr/bin/mem0audit",), (), folder, Policy(last=1), "02:30", "root")
+    def of(folder: str) -> Nightly:
+        return Nightly(Snapshot(folder, Policy(last=1)), ("/usr/bin/mem0audit",), (), "02:30", "root")
 
     assert cron_line(of("/b")).startswith("30 2 * * * /usr/bin/mem0audit snapshot create --quiet --to /b && ")
     for folder in ("/back\\slash", "/new\nline", "/" + "x" * LONGEST_CRON_LINE):
@@ -494,6 +495,52 @@ def test_status_finds_a_crontab(tmp_path: Path) -> None:
     assert told["cron"] == [] and not [one for one in told["not_checked"] if "crontab" in one["what"]]
 
 
+KNOWN = {
+    "well": ("inactive", "success", "0", True, True),
+    "failed": ("failed", "exit-code", "4", True, True),
+    "nothing due": ("inactive", "exec-condition", "0", False, True),
+    "not known whether due": ("failed", "exit-code", "0", False, True),
+    "running": ("activating", "success", "0", False, True),
+    "never": ("inactive", "success", "0", False, False),
+}
+"""What a real systemd (252) has of the service after such a night: state, result, status, whether the program ran,
+whether the service was begun."""
+
+
+@pytest.mark.parametrize(
+    ("night", "failed", "code", "says"),
+    [
+        ("well", False, 0, "01:00:00 UTC  well\n"),
+        ("failed", True, 4, "FAILED, exit 4 (refused, nothing changed)"),
+        ("nothing due", False, None, "01:00:00 UTC  well, nothing was to be done"),
+        ("not known whether due", True, None, "01:00:00 UTC  FAILED\n"),
+        ("running", None, None, "01:00:00 UTC\n"),
+        ("never", None, None, "no run is known"),
+    ],
+)
+def test_how_a_night_ended(
+    tmp_path: Path, night: str, failed: bool | None, code: int | None, says: str
+) -> None:
+    """A stand-in for systemctl says what was seen."""
+    state, result, status, ran, begun = KNOWN[night]
+    facts = {"LoadState": "loaded", "ActiveState": state, "Result": result, "ExecMainStatus": status}
+    at = "Mon 2026-11-30 01:00:00 UTC"
+    facts |= {"ExecMainStartTimestamp": at, "ExecMainExitTimestamp": at} if ran else {}
+    facts |= {"InactiveExitTimestamp": at} if begun else {}
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/systemctl").write_text(
+        "#!/bin/sh\ncase $* in *mem0audit-prune*)\n"
+        + "".join(f"echo {shlex.quote(f'{key}={value}')}\n" for key, value in facts.items())
+        + ";; *) echo LoadState=not-found;; esac\n"
+    )
+    (tmp_path / "bin/systemctl").chmod(0o755)
+    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+    told = check(schedule(tmp_path, "status", *JSON, PATH=path).out, "schedule-status")["systemd"][0]
+    assert (told["job"], told["last_failed"], told["last_exit"]) == ("prune", failed, code)
+    ran_ = schedule(tmp_path, "status", PATH=path)
+    assert says in ran_.out and ran_.code == bool(failed)
+
+
 REAL = r"""
 set -u
 mount -t tmpfs run /run
@@ -571,7 +618,7 @@ def test_beside_a_real_systemd(tmp_path: Path, store: StoreCopy) -> None:
 
 def test_times_of_a_timer_are_systemds(tmp_path: Path) -> None:
     needs("systemd-analyze")
-    made = Schedule(("/usr/bin/mem0audit",), (), "/b", Policy(last=1), "02:30", None)
+    made = Nightly(Snapshot("/b", Policy(last=1)), ("/usr/bin/mem0audit",), (), "02:30", None)
     (calendar,) = [line for line in timer_text(made).splitlines() if line.startswith("OnCalendar=")]
     done = subprocess.run(
         ["systemd-analyze", "calendar", calendar.partition("=")[2]], capture_output=True, text=True

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from mem0audit.core.retention import Policy
+from mem0audit.core.schedule import Snapshot
 from tests.builders import StoreCopy, copy_store
 from tests.cli.program import call
 from tests.cli.test_schedule import (
@@ -132,6 +134,8 @@ def test_a_review_goes_into_a_file_for_its_owner_alone(tmp_path: Path, store: St
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
+        (("new", "--cron", "--mail", "ann@example.org"), 2, "MAILTO=ann@example.org"),
+        (("review", "--cron", "--install"), 2, "crontab -e"),
         (("audit", "--run"), 2, "only with --install"),
         (("audit", "--on-failure", "a\nb"), 2, "one line for a shell"),
         (("audit", "--on-failure", " "), 2, "one line for a shell"),
@@ -146,6 +150,51 @@ def test_what_is_refused(
     assert (ran.code, ran.out) == (code, "") and says in ran.err
 
 
+@pytest.mark.parametrize(("job", "day"), [("new", "*"), ("review", "Mon")])
+def test_a_crontab_may_tell_too(tmp_path: Path, store: StoreCopy, job: str, day: str) -> None:
+    """Into a file, or with no flag by cron's own mail; what is set up is seen in a crontab again."""
+    target = tmp_path / "told.txt"
+    hour = {"new": "0 7", "review": "30 7"}[job]
+    for words in ((), ("--to", str(target))):
+        plan = planned(tmp_path, job, *flags(store), *words, "--cron")
+        assert plan["units"] == [] and plan["cron"].startswith(f"{hour} * * {day} ")
+        line = shlex.split(as_cron_runs_it(plan["cron"]))
+        ran = call(tmp_path, *line[line.index(job) :])
+        assert (ran.code, ran.err) == (0, "")
+        assert ("memories added since" in ran.out) is (job == "new" and not words)
+    assert target.stat().st_mode & 0o777 == 0o600
+    said = call(
+        tmp_path, "schedule", job, *flags(store), "--cron", env={"MEM0AUDIT_PROGRAM": "/opt/mem0audit"}
+    ).out
+    assert "cron mails them to MAILTO" in said
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/crontab").write_text(f"#!/bin/sh\necho {shlex.quote(said.splitlines()[2])}\n")
+    (tmp_path / "bin/crontab").chmod(0o755)
+    status = call(tmp_path, "schedule", "status", env={"PATH": f"{tmp_path}/bin:/usr/bin:/bin"})
+    assert f"/opt/mem0audit {job} " in status.out
+
+
+@pytest.mark.parametrize("job", ["audit", "new", "review"])
+def test_on_a_server(tmp_path: Path, store: StoreCopy, job: str) -> None:
+    words = ("--history", str(store.history), "--qdrant-url", "http://127.0.0.1:1")
+    to = ("--to", str(tmp_path / "told")) if job != "audit" else ()
+    assert planned(tmp_path, job, *to, *words)["commands"][0][-4:] == list(words)
+    env = {"MEM0AUDIT_PROGRAM": PROGRAM, "KEY": "k3y"}
+    ran = call(tmp_path, "schedule", job, *to, *words, "--api-key-env", "KEY", env=env)
+    assert ran.code == 2 and "a job that runs at night does not have" in ran.err and "k3y" not in ran.err
+
+
+def test_the_other_nodes_of_a_cluster_are_named(tmp_path: Path, store: StoreCopy) -> None:
+    what = Snapshot("/b", Policy(last=1), ("http://10.0.0.2:6333",))
+    words = ("--node", "http://10.0.0.2:6333")
+    assert what.commands((), ())[0] == ("snapshot", "create", "--to", "/b", *words)
+    assert what.words()[:4] == ("--to", "/b", *words)
+    server = ("--history", str(store.history), "--qdrant-url", "http://127.0.0.1:1")
+    env = {"MEM0AUDIT_PROGRAM": PROGRAM}
+    ran = call(tmp_path, "schedule", "snapshot", *what.words(), *server, env=env)
+    assert ran.code == 3 and "connection refused" in ran.err
+
+
 def test_without_systemd_it_says_that_it_was_not_run(tmp_path: Path, store: StoreCopy) -> None:
     env = {
         "MEM0AUDIT_PROGRAM": PROGRAM,
@@ -155,6 +204,7 @@ def test_without_systemd_it_says_that_it_was_not_run(tmp_path: Path, store: Stor
     words = ("schedule", "audit", "--user", *flags(store), "--install", "--on-failure", TELL)
     ran = call(tmp_path, *words, env=env)
     assert ran.code == 0 and "\nNot run: " in ran.out and "Not enabled yet:" in ran.out
+    assert ".." not in ran.out
     assert "running it once, as the timer will" in ran.err
     assert (tmp_path / ".config/systemd/user/mem0audit-audit-failed.service").exists()
     ran = call(tmp_path, *words, "--no-run", env=env)
@@ -180,13 +230,17 @@ def test_run_by_hand_under_a_real_systemd(tmp_path: Path, store: StoreCopy) -> N
     audit = f"{run} audit --user {shlex.join(flags(store))} --install --on-failure {tell}"
     script = f"""
     export PATH={tmp_path}/bin:$PATH MEM0AUDIT_PROGRAM={tmp_path}/stub
-    echo 0 >does; {audit} --enable; echo "well: $?"
+    echo 0 >does; {audit}; echo "not enabled: $?"
+    {audit} --enable; echo "well: $?"
     ls told 2>/dev/null
     echo 5 >does; {audit}; echo "bad: $?"
     for i in 1 2 3 4 5 6 7 8 9 10; do [ -e told ] && break; sleep 0.1; done
     {run} status; {run} status --format json >status.json
     """
     said = in_a_session(tmp_path, script)
+    # a unit that no enabled timer names is forgotten as soon as it ended well
+    once, _, said = said.partition("not enabled: 0")
+    assert "Run once by hand: well\n  mem0audit: database is locked\nNot enabled yet:" in once
     first, _, rest = said.partition("well: 0")
     assert "Run once by hand: well" in first and "is enabled and started: every night at 05:30." in first
     assert "told\n" not in first

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from mem0audit.core.schedule import Pruning, service_text, unit_named
+from mem0audit.core.schedule import Nightly, Prune, service_text, unit_named
 from mem0audit.install.host import this_host
 from tests.builders import StoreCopy, copy_store
 from tests.cli.program import Ran, call
@@ -290,9 +290,8 @@ def test_whatever_happens_the_agent_runs_again(tmp_path: Path, plain: StoreCopy)
 
 def test_the_system_unit_asks_as_root(tmp_path: Path) -> None:
     """Only the lines that stop and start the agent, never those that read and change the stores."""
-    made = Pruning(
-        ("/usr/bin/mem0audit",), (), "/b", "03:30", "agent", "30d", "agent.service", "/srv/q/.lock"
-    )
+    what = Prune("/b", "30d", stop_unit="agent.service", lock="/srv/q/.lock")
+    made = Nightly(what, ("/usr/bin/mem0audit",), (), "03:30", "agent")
     service = service_text(made).splitlines()
     assert [line.partition("=")[0] for line in service if "=+" in line] == ["ExecStartPre", "ExecStopPost"]
     assert not any("--user" in line for line in service)

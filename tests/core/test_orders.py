@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from mem0audit.core.catalogue import CATALOGUE
 from mem0audit.core.orders import may_be_order, order_in, plain_words
 from tests.speed import slowness
 
+README = Path(__file__).parents[2] / "README.md"
 WORDING = Path(__file__).parents[1] / "data/wording"
 
 
@@ -37,6 +39,10 @@ def test_attacks_are_seen_and_ordinary_memories_are_not(which: str, recall: floa
     print(
         f"{which}: {len(seen)} of {len(attacks)} attacks seen, {len(false)} of {len(ordinary)} ordinary texts too"
     )
+    if which in ("built", "held_out"):  # what we say of it is so
+        figures = (f"{len(seen)} of {len(attacks)}", f"{len(false)} of {len(ordinary)}")
+        for said in (README.read_text(encoding="utf-8"), CATALOGUE["S803"].threshold or ""):
+            assert all(one in said for one in figures), figures
     assert len(seen) >= recall * len(attacks), sorted(set(attacks) - set(seen))
     assert len(false) * 500 <= len(ordinary), false
 

@@ -21,7 +21,7 @@ from mem0audit.core.times import instant
 from mem0audit.install.config import Settings
 from mem0audit.install.host import Host, this_host
 from mem0audit.operations.asof import Past, as_of, as_of_diff, life_of, read_past
-from tests.builders import MemoryBuilder, copy_store
+from tests.builders import MemoryBuilder, RawPoints, copy_store
 from tests.rules.support import host, located
 
 USERS = ("alice", "bob", "carol")
@@ -369,7 +369,9 @@ def test_a_log_that_was_reset(build: Callable[..., MemoryBuilder]) -> None:
     found = told(past, before)
     assert (found.memories, found.maybe) == ((), ())
     assert any("The log begins at" in note for note in found.notes)
-    assert any("1 memories of the store have no row" in note and "1 of them" in note for note in found.notes)
+    assert any(
+        "1 memory of the store without a row" in note and "1 of them there" in note for note in found.notes
+    )
     assert texts(told(past, time.time()).memories) == {after: "after"}
 
 
@@ -382,7 +384,26 @@ def test_a_store_that_was_emptied(build: Callable[..., MemoryBuilder]) -> None:
     agent.open()
     found = told(past_of(agent), at)
     assert len(found.memories) == 1
-    assert any("1 of these are gone from the store today" in note for note in found.notes)
+    assert any("1 of these is gone from the store today" in note for note in found.notes)
+
+
+def test_what_came_back_is_said(build: Callable[..., MemoryBuilder]) -> None:
+    """The log has it as deleted, and the agent answers from it all the same (D301)."""
+    agent = build()
+    ids = [agent.add(text, user_id="alice") for text in ("back", "gone")]
+    before = time.time()
+    agent.close()
+    raw = RawPoints(agent.vectors)
+    row = raw.row_of(ids[0])
+    agent.open()
+    for one in ids:
+        agent.delete(one)
+    agent.close()
+    raw.put_row(*row)
+    past = past_of(agent)
+    (note,) = told(past, time.time()).notes
+    assert note.startswith("1 memory that the log has as deleted by then, in the store today all the same")
+    assert told(past, before).notes == () and told(past, time.time(), Scope("bob")).notes == ()
 
 
 def test_owners_that_only_a_snapshot_knows(build: Callable[..., MemoryBuilder], tmp_path: Path) -> None:
@@ -407,14 +428,12 @@ def test_owners_that_only_a_snapshot_knows(build: Callable[..., MemoryBuilder], 
 
 def test_changes_that_mem0_writes_no_row_for(lived: Lived, tmp_path: Path) -> None:
     """NONE events of mem0 1.0.9 to 1.0.11 change agent and run, and updated_at."""
-    from tests.builders import RawPoints
-
     copy = lived.copy(tmp_path / "copy")
     memory_id = next(iter(lived.moments[-1][1]))
     later = datetime.fromtimestamp(time.time() + 3600, timezone.utc).isoformat()
     RawPoints(copy.vectors).edit(memory_id, lambda payload: payload.update(updated_at=later, agent_id="a7"))
     found = told(past_of(copy), lived.moments[-1][0])
-    assert any("1 of these were changed later than their last row" in note for note in found.notes)
+    assert any("1 of these was changed later than the last row" in note for note in found.notes)
 
 
 # --- Stores of released versions -----------------------------------------------------------------------------

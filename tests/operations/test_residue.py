@@ -402,12 +402,12 @@ def no_other_stores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_the_policy_is_read_from_the_units_that_are_set_up(own_home: Path) -> None:
-    from mem0audit.core.schedule import Schedule, service_of, service_text
-    from mem0audit.operations.schedule import policies
+    from mem0audit.core.schedule import Nightly, Snapshot, service_of, service_text
+    from mem0audit.operations.scheduled import policies
 
     folder = own_home / "snap shots 100%"
     wanted = Policy(last=3, daily=14, within="30d")
-    schedule = Schedule(("/usr/bin/mem0audit",), (), str(folder), wanted, "02:30", None)
+    schedule = Nightly(Snapshot(str(folder), wanted), ("/usr/bin/mem0audit",), (), "02:30", None)
     unit = own_home / ".config" / "systemd" / "user" / service_of("snapshot")
     unit.parent.mkdir(parents=True)
     unit.write_text(service_text(schedule))

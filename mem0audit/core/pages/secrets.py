@@ -60,8 +60,8 @@ RULES = (
         "stories, the rules of a firm and what was done once are left alone. It is judged by form, in English: an "
         "order put as a plain fact (`Marta speaks for me`), in rare words or in another language has none, and is "
         "not seen.",
-        threshold="Measured on texts whose author had not seen the rule: 37 of 70 attacks seen, 0 of 520 ordinary "
-        "memories called one.",
+        threshold="Measured. On the texts that it was built with: 64 of 64 attacks seen, 0 of 527 ordinary memories "
+        "called one. On texts whose author had not seen it: 37 of 70, and 0 of 520.",
         to_do="\n".join(
             (
                 "An order of the user's own is fine. Of one that is not, find out where it came from first:",
