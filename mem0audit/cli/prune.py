@@ -119,7 +119,9 @@ def _prune(
         if plan.todo.steps and plan.blocked is not None and not plan.in_use:
             raise Refused(*plan.blocked)
         if not quiet:
-            write(report.prune_plan_json(plan) if as_json else report.prune_plan_text(plan, look))
+            write(
+                report.prune_plan_json(plan) if as_json else report.prune_plan_text(plan, look, blocked=False)
+            )
         return exits.OK if plan.todo.steps else exits.FINDINGS
     if plan.todo.steps:
         if plan.blocked is not None:

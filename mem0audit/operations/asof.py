@@ -388,15 +388,15 @@ def _notes(
             f"{_count(len(unlogged), 'memory', 'memories')} of the store without a row in the log (reset, lost, or a "
             f"write cut short), not in this; {then:,} of them there then, by created_at."
         )
+    live = set(changes.live_at_end()) if seen.points or seen.whole else set()
     if seen.whole:
-        live = set(changes.live_at_end())
         gone = sum(1 for one in memories if one.memory_id in live and one.memory_id not in seen.points)
         if gone:
             notes.append(
                 f"{_count(gone, 'of these is', 'of these are')} gone from the store today without a row that says so, "
                 "and may have been gone then (mem0audit audit)."
             )
-    back = _back(past, at, scope)
+    back = _back(past, at, scope, live)
     if back:
         notes.append(
             f"{_count(back, 'memory', 'memories')} that the log has as deleted by then, in the store today all the "
@@ -415,9 +415,8 @@ def _count(count: int, one: str, many: str) -> str:
     return f"{count:,} {one if count == 1 else many}"
 
 
-def _back(past: Past, at: float, scope: Scope | None) -> int:
+def _back(past: Past, at: float, scope: Scope | None, live: Collection[str]) -> int:
     """How many memories of the store the log has as deleted at `at`, and for good."""
-    live = set(past.changes.live_at_end())
     deleted = [
         i
         for i, point in past.seen.points.items()

@@ -199,8 +199,10 @@ def _notes_on_unit(unit: str, install: Install, host: Host, scope: Scope) -> lis
     if facts is None:
         notes.append(f"whether there is a unit {unit} could not be asked: {why}")
     elif facts.get("LoadState") == "not-found":
+        own = " --user" if scope == "user" else ""
         raise UsageProblem(
-            f"--stop-unit {unit}: there is no such {scope} unit", "systemctl list-units --type=service"
+            f"--stop-unit {unit}: there is no such {scope} unit",
+            f"systemctl{own} list-units --type=service",
         )
     paths = [o.value for o in (install.history, install.vectors) if o is not None]
     held = holders(paths, host).holders

@@ -495,50 +495,51 @@ def test_status_finds_a_crontab(tmp_path: Path) -> None:
     assert told["cron"] == [] and not [one for one in told["not_checked"] if "crontab" in one["what"]]
 
 
-KNOWN = {
-    "well": ("inactive", "success", "0", True, True),
-    "failed": ("failed", "exit-code", "4", True, True),
-    "nothing due": ("inactive", "exec-condition", "0", False, True),
-    "not known whether due": ("failed", "exit-code", "0", False, True),
-    "running": ("activating", "success", "0", False, True),
-    "never": ("inactive", "success", "0", False, False),
+NIGHTS = {
+    "snapshot": ("inactive", "success", "0", True, True),
+    "audit": ("failed", "exit-code", "4", True, True),
+    "prune": ("inactive", "exec-condition", "0", False, True),
+    "review": ("failed", "exit-code", "0", False, True),
+    "new": ("activating", "success", "0", False, True),
 }
-"""What a real systemd (252) has of the service after such a night: state, result, status, whether the program ran,
-whether the service was begun."""
+"""What a real systemd (252) has of the service after a night that went well, one that failed, one with nothing to do,
+one of which that could not be told, and in one: state, result, status, whether the program ran to its end, and began."""
 
 
-@pytest.mark.parametrize(
-    ("night", "failed", "code", "says"),
-    [
-        ("well", False, 0, "01:00:00 UTC  well\n"),
-        ("failed", True, 4, "FAILED, exit 4 (refused, nothing changed)"),
-        ("nothing due", False, None, "01:00:00 UTC  well, nothing was to be done"),
-        ("not known whether due", True, None, "01:00:00 UTC  FAILED\n"),
-        ("running", None, None, "01:00:00 UTC\n"),
-        ("never", None, None, "no run is known"),
-    ],
-)
-def test_how_a_night_ended(
-    tmp_path: Path, night: str, failed: bool | None, code: int | None, says: str
-) -> None:
+def test_how_each_night_ended(tmp_path: Path) -> None:
     """A stand-in for systemctl says what was seen."""
-    state, result, status, ran, begun = KNOWN[night]
-    facts = {"LoadState": "loaded", "ActiveState": state, "Result": result, "ExecMainStatus": status}
-    at = "Mon 2026-11-30 01:00:00 UTC"
-    facts |= {"ExecMainStartTimestamp": at, "ExecMainExitTimestamp": at} if ran else {}
-    facts |= {"InactiveExitTimestamp": at} if begun else {}
+    at, lines = "Mon 2026-11-30 01:00:00 UTC", ["#!/bin/sh", "case $* in *--user*) ;;"]
+    for job, (state, result, status, ran, begun) in NIGHTS.items():
+        facts = {"LoadState": "loaded", "ActiveState": state, "Result": result, "ExecMainStatus": status}
+        facts |= {"ExecMainStartTimestamp": at, "ExecMainExitTimestamp": at} if ran else {}
+        facts |= {"InactiveExitTimestamp": at} if begun else {}
+        said = "; ".join(f"echo {shlex.quote(f'{key}={value}')}" for key, value in facts.items())
+        lines.append(f"*mem0audit-{job}*) {said};;")
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/systemctl").write_text(
-        "#!/bin/sh\ncase $* in *mem0audit-prune*)\n"
-        + "".join(f"echo {shlex.quote(f'{key}={value}')}\n" for key, value in facts.items())
-        + ";; *) echo LoadState=not-found;; esac\n"
-    )
+    (tmp_path / "bin/systemctl").write_text("\n".join([*lines, "esac"]))
     (tmp_path / "bin/systemctl").chmod(0o755)
     path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
-    told = check(schedule(tmp_path, "status", *JSON, PATH=path).out, "schedule-status")["systemd"][0]
-    assert (told["job"], told["last_failed"], told["last_exit"]) == ("prune", failed, code)
+    told = check(schedule(tmp_path, "status", *JSON, PATH=path).out, "schedule-status")["systemd"]
+    assert {
+        one["job"]: (one["last_failed"], one["last_exit"]) for one in told if one["scope"] == "system"
+    } == {
+        "snapshot": (False, 0),
+        "audit": (True, 4),
+        "prune": (False, None),
+        "review": (True, None),
+        "new": (None, None),
+    }
     ran_ = schedule(tmp_path, "status", PATH=path)
-    assert says in ran_.out and ran_.code == bool(failed)
+    assert ran_.code == 1
+    assert [
+        line.partition("UTC")[2] for line in ran_.out.splitlines() if line.startswith("  last run  Mon")
+    ] == [
+        "  well",
+        "  well, nothing was to be done",
+        "  FAILED, exit 4 (refused, nothing changed)",
+        "",
+        "  FAILED",
+    ]
 
 
 REAL = r"""
