@@ -503,7 +503,7 @@ NIGHTS = {
     "new": ("activating", "success", "0", False, True),
 }
 """What a real systemd (252) has of the service after a night that went well, one that failed, one with nothing to do,
-one of which that could not be told, and in one: state, result, status, whether the program ran to its end, and began."""
+one of which that could not be told, and in one: state, result, status, whether the program ended, and began."""
 
 
 def test_how_each_night_ended(tmp_path: Path) -> None:
