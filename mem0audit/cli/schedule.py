@@ -122,10 +122,10 @@ class _Options:
 
 
 _PRINTS = """
-    Prints a systemd service and timer with the commands that set them up, and changes nothing; --install writes the
-    files and runs it once{}; only --enable starts the timer; --cron prints a crontab line.
-    Exit: 0, 1 the run failed, 2 usage, 3 a store is not there, 4 refused, 5 failed.
-    """
+Prints a systemd service and timer with the commands that set them up, and changes nothing; --install writes the files
+and runs it once{}; only --enable starts the timer; --cron prints a crontab line.
+Exit: 0, 1 the run failed, 2 usage, 3 a store is not there, 4 refused, 5 failed.
+"""
 
 
 def _job(
@@ -163,7 +163,7 @@ def _job(
                 for one in everything
             ]
         )
-        run.__doc__ = f"{(what_of.__doc__ or '').rstrip()}{_PRINTS.format(but)}"
+        run.__doc__ = inspect.cleandoc(what_of.__doc__ or "") + _PRINTS.format(but)
         app.command(name)(run)
         return what_of
 

@@ -158,6 +158,22 @@ def _ids(facts: list[Fact]) -> str:
     return named + (f" and {len(facts) - NAMED:,} more" if len(facts) > NAMED else "")
 
 
+def _in_circles(facts: tuple[Fact, ...]) -> dict[Any, Any]:
+    """The facts that replace each other in a circle, each with its successor."""
+    after = {f.id: f.superseded_by for f in facts if f.superseded_by is not None}
+    found: dict[Any, Any] = {}
+    seen: set[Any] = set()
+    for one in after:
+        way: list[Any] = []
+        while one in after and one not in seen:
+            seen.add(one)
+            way.append(one)
+            one = after[one]
+        if one in way:
+            found |= {i: after[i] for i in way[way.index(one) :]}
+    return found
+
+
 def _findings(
     found: FactFile,
     expired: list[Fact],
@@ -169,6 +185,8 @@ def _findings(
     path, table, facts = found.file.path, found.table, found.facts
     if found.file.integrity:
         yield finding("I202", {"problem": found.file.integrity[0]}, path=path, subject=table, help=_RESTORE)
+    keys = _DECLARE if found.unchecked_key else _KEYS
+    circles = _in_circles(facts)
     broken = {i for i, _ in found.dangling}
     for one, missing in found.dangling:
         yield finding(
@@ -177,7 +195,16 @@ def _findings(
             memory_id=str(one),
             path=path,
             subject=table,
-            help=_KEYS,
+            help=keys,
+        )
+    for one, successor in circles.items():
+        yield finding(
+            "T705",
+            {"replaced by": successor, "why": "they replace each other, and none is live"},
+            memory_id=str(one),
+            path=path,
+            subject=table,
+            help="say of one of them that it holds: superseded_by and superseded_at empty",
         )
     emptied = [f for f in superseded if f.superseded_by is None and "superseded_by" in found.columns]
     for fact in emptied:
@@ -187,7 +214,7 @@ def _findings(
             memory_id=str(fact.id),
             path=path,
             subject=table,
-            help=_KEYS,
+            help=keys,
         )
     if found.violations > len(broken):
         yield finding(
@@ -195,13 +222,15 @@ def _findings(
             {"rows": found.violations - len(broken), "why": "foreign_key_check lists them"},
             path=path,
             subject=table,
-            help=_KEYS,
+            help=keys,
         )
     if expired:
         yield finding(
             "T701", {"rows": len(expired), "ids": _ids(expired)}, path=path, subject=table, help=_PRUNE
         )
-    stored = [f for f in superseded if f.id not in broken and f.superseded_by is not None]
+    stored = [
+        f for f in superseded if f.id not in broken and f.id not in circles and f.superseded_by is not None
+    ]
     if stored:
         yield finding(
             "T702", {"rows": len(stored), "ids": _ids(stored)}, path=path, subject=table, help=_PRUNE
@@ -234,6 +263,7 @@ def _findings(
 
 _PRUNE: Final = "sqlite3 FILE < config/memory-prune.sql, after a backup"
 _KEYS: Final = "PRAGMA foreign_keys = ON in every program that writes it"
+_DECLARE: Final = "let superseded_by reference the table's id, as config/memory.sql does"
 _RESTORE: Final = "put back the last backup that passes integrity_check"
 
 

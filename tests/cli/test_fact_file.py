@@ -111,6 +111,20 @@ def test_a_successor_deleted_with_foreign_keys_off(tmp_path: Path, facts: Path) 
     assert json.loads(again.out)["counts"]["live"] == 2
 
 
+def test_facts_that_replace_each_other(tmp_path: Path, facts: Path) -> None:
+    """None of them is live again; what one of them replaced is no part of the circle."""
+    with closing(connected(facts)) as db:
+        db.execute("UPDATE memory SET superseded_by = 'never', superseded_at = 1 WHERE id = 'fresh'")
+        db.execute("UPDATE memory SET superseded_by = 'fresh', superseded_at = 1 WHERE id = 'never'")
+    ran = audit(tmp_path, facts, "--format", "json")
+    assert sorted(map(str, found(ran)["T705"])) == ["fresh", "never"]
+    assert [one["evidence"]["ids"] for one in json.loads(ran.out)["findings"] if one["code"] == "T702"] == [
+        "old"
+    ]
+    text = audit(tmp_path, facts)
+    assert "never  replaced by fresh, why they replace each other, and none is live" in text.out
+
+
 def test_another_table_without_keys_or_some_columns(tmp_path: Path) -> None:
     path = tmp_path / "notes.db"
     with closing(connected(path)) as db:
@@ -126,6 +140,7 @@ def test_another_table_without_keys_or_some_columns(tmp_path: Path) -> None:
     assert said["table"] == "notes"
     assert {"T703", "T704"} == {n["what"] for n in said["not_checked"]}
     assert any("no foreign key" in note for note in said["notes"])
+    assert "superseded_by reference" in next(f["help"] for f in said["findings"] if f["code"] == "T705")
     assert any("rollback journal" in note for note in said["notes"])
 
 
@@ -149,6 +164,7 @@ def test_what_cannot_be_read_is_never_clean(tmp_path: Path, facts: Path, what: s
     ran = audit(tmp_path, path)
     assert ran.code in (1, 3), ran.out + ran.err
     assert "Nothing is wrong" not in ran.out
+    assert ("table memory" in ran.out) is (what == "damaged" and ran.code == 1)
 
 
 def test_it_stands_alone(tmp_path: Path, facts: Path) -> None:

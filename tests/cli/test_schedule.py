@@ -318,6 +318,13 @@ def test_what_would_be_refused_each_night_is_refused_now(tmp_path: Path, store: 
     assert not (tmp_path / "x").exists()
 
 
+def test_the_help_is_one_text(tmp_path: Path) -> None:
+    """What all jobs share stands behind what one says of itself, whatever a Python does to indented texts."""
+    told = call(tmp_path, "schedule", "prune", "--help").out.partition("Options:")[0]
+    assert "  After a snapshot. With --stop-unit" in told and "once only with --run, since it" in told
+    assert not re.search(r"\S {2,}\S", told)
+
+
 def test_a_checkout_is_no_program(tmp_path: Path, store: StoreCopy) -> None:
     ran = call(tmp_path, "schedule", "snapshot", "--to", "x", *flags(store), env={"MEM0AUDIT_PROGRAM": ""})
     if ran.code:  # else an installed mem0audit was found on the PATH
