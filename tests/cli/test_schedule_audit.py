@@ -79,6 +79,7 @@ def test_systemd_takes_them(tmp_path: Path, store: StoreCopy, job: str) -> None:
     assert f"OnFailure=mem0audit-{job}-failed.service\n" in service and "Persistent=true" in timer
     assert ("OnCalendar=Mon *-*-* " in timer) is (job == "review")
     assert all(f"{key}=yes" in service for key in ("NoNewPrivileges", "LockPersonality", "RestrictRealtime"))
+    assert not any(f"{key}=" in failed for key in ("NoNewPrivileges", "LockPersonality", "RestrictRealtime"))
     (line,) = lines_of(failed)
     assert line == ["/bin/sh", "-c", TELL, "sh", f"mem0audit-{job}"]
     own = planned(tmp_path, job, *words, "--run-as", "nobody")
