@@ -998,7 +998,7 @@ def _words_of(text: str) -> list[str]:
     words = _words_in(text)
     if "_" in text:
         words += [word.strip("_") for word in words]
-    if '"' in text or "'" in text:
+    if text.count('"') > 1 or text.count("'") > 1:
         words.append("quoted")
     return words
 
