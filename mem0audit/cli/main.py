@@ -5,39 +5,14 @@ from __future__ import annotations
 import os
 import re
 import sys
-from typing import Annotated, cast
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from typing import Annotated, Final, cast
 
 import typer
 
-from mem0audit.cli import (
-    asof,
-    audit,
-    backups,
-    config,
-    delete,
-    demo,
-    diff,
-    exits,
-    explain,
-    facts,
-    help,
-    ledger,
-    log,
-    newest,
-    prune,
-    recover,
-    relocate,
-    repair,
-    residue,
-    restore,
-    retention,
-    review,
-    schedule,
-    show,
-    snapshot,
-    status,
-    users,
-)
+from mem0audit.cli import exits
 from mem0audit.cli.output import complain, prepare_streams, say, silence
 from mem0audit.core.errors import Mem0auditError
 
@@ -46,29 +21,18 @@ _UsageError = cast("type[Exception]", typer.BadParameter.__mro__[2])
 
 _AGO = re.compile(r"-[1-9]\d{0,4}[hdw]", re.ASCII)
 
-app = typer.Typer(
-    name="mem0audit",
-    help="Reads both stores of a mem0 install side by side, beside the running agent; takes them as one pair, and puts "
-    "them back, moves them, and repairs, deletes or recovers memories through mem0. Looking changes nothing.",
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
-for module in (
-    *(audit, status, explain, show, users, log, asof, newest),
-    *(relocate, recover, repair, prune, delete, residue, demo),
-):
-    module.register(app)
-for module in (restore, retention, backups, diff):
-    module.register(snapshot.app)
-app.add_typer(snapshot.app, name="snapshot")
-app.add_typer(facts.app, name="facts")
-app.add_typer(ledger.app, name="ledger")
-app.add_typer(review.app, name="review")
-app.add_typer(schedule.app, name="schedule")
-app.add_typer(config.app, name="config")
-help.register(app)
+_COMMANDS: Final[Mapping[str, str]] = {
+    **{name: name for name in ("audit", "status", "explain", "show", "users", "log")},
+    **{"as-of": "asof", "new": "newest"},
+    **{name: name for name in ("relocate", "recover", "repair", "prune", "delete", "residue")},
+    **{"export": "residue", "demo": "demo", "help": "help"},
+}
+"""The module of `mem0audit.cli` that each command is in, in the order of the help."""
+_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
+    "snapshot": ("snapshot", "restore", "retention", "backups", "diff"),
+    **{name: (name,) for name in ("facts", "ledger", "review", "schedule", "config")},
+}
+"""The modules of a group's commands: the first has the group, the others add to it."""
 
 
 def _version(wanted: bool) -> None:
@@ -79,7 +43,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _top(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="The version, and exit.")
@@ -88,11 +51,44 @@ def _top(
     pass
 
 
+def _app(words: list[str]) -> typer.Typer:
+    """The program with the command that `words` begin with, or with all of them: to load and build all takes as long
+    as a small audit."""
+    app = typer.Typer(
+        name="mem0audit",
+        help="Reads both stores of a mem0 install side by side, beside the running agent; takes them as one pair, and "
+        "puts them back, moves them, and repairs, deletes or recovers memories through mem0. Looking changes nothing.",
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        no_args_is_help=True,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+    app.callback()(_top)
+    named = words[:1] if words and (words[0] in _COMMANDS or words[0] in _GROUPS) else [*_COMMANDS, *_GROUPS]
+    for module in dict.fromkeys(_COMMANDS[name] for name in named if name in _COMMANDS):
+        import_module(f"mem0audit.cli.{module}").register(app)
+    for name in named:
+        if name in _GROUPS:
+            app.add_typer(_group(name), name=name)
+    return app
+
+
+@cache
+def _group(name: str) -> typer.Typer:
+    first, *others = (import_module(f"mem0audit.cli.{module}") for module in _GROUPS[name])
+    group: typer.Typer = first.app
+    for module in others:
+        module.register(group)
+    return group
+
+
 def main() -> int:
     """Runs the command line and returns its exit code; nothing but a code ever leaves it."""
     prepare_streams()
     try:
-        code = typer.main.get_command(app)(_words(), prog_name="mem0audit", standalone_mode=False)
+        words = _words()
+        command = typer.main.get_command(_app(words))
+        code = command(words, prog_name="mem0audit", standalone_mode=False)
         return code if isinstance(code, int) else exits.OK
     except Mem0auditError as problem:
         complain(problem)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import textwrap
 from collections.abc import Iterable, Mapping
@@ -56,6 +55,8 @@ def unknown_selectors(selectors: Iterable[str]) -> tuple[str, ...]:
 
 def closest(selector: str, count: int = 3) -> tuple[str, ...]:
     """Codes and names that look most like a selector that means no rule, the most alike first."""
+    import difflib  # only once a word is wrong
+
     wanted = selector.strip()
     codes = difflib.get_close_matches(wanted.upper(), list(CATALOGUE), count, 0.7)
     by_name = {rule.name: rule.code for rule in CATALOGUE.values()}

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Final
+
+from mem0audit.core.needed import Screen
 
 LONGEST: Final = 20_000
 """Characters of one text that are looked at closely: a memory is a sentence, and searches are not free."""
@@ -60,8 +62,16 @@ _TELLING: Final = frozenset(
     )
 )
 """Words of which an order has at least one. Single letters are those of words spelled out."""
-_NO_WORD: Final = {c: " " for c in range(128) if not (chr(c).isalnum() or chr(c) in "'_")}
 _LEET_LETTERS: Final = str.maketrans("013457@$", "oieastas")
+
+
+def _bytes_as(said: Callable[[str], str]) -> bytes:
+    """A table for `bytes.translate`: what each ASCII character is for us."""
+    return bytes(ord(said(chr(code))) if code < 128 else code for code in range(256))
+
+
+_TELLING_WORDS: Final = _bytes_as(lambda c: c.lower() if c.isalnum() or c in "'_" else " ")
+_MIXED: Final = _bytes_as(lambda c: "a" if c.isalpha() or c in "'_" else "0" if c.isdigit() else " ")
 
 
 def may_be_order(text: str) -> bool:
@@ -69,13 +79,16 @@ def may_be_order(text: str) -> bool:
     of its letters, or is no plain ASCII."""
     if not text.isascii():
         return True
-    words = text.lower().translate(_NO_WORD).split()
+    raw = text.encode()
+    words = raw.translate(_TELLING_WORDS).decode().split()
     if not _TELLING.isdisjoint(words):
         return True
     if "0" in text or "1" in text or "3" in text or "4" in text:
-        for word in words:
-            if not word.isalpha() and not word.isdigit() and word.translate(_LEET_LETTERS) in _TELLING:
-                return True
+        mixed = raw.translate(_MIXED)
+        if b"a0" in mixed or b"0a" in mixed:
+            for word in words:
+                if not word.isalpha() and not word.isdigit() and word.translate(_LEET_LETTERS) in _TELLING:
+                    return True
     return False
 
 
@@ -90,19 +103,39 @@ _SPACED: Final = re.compile(r"(?<!\w)(?:[^\W\d_][ .\-_*|]){3,}[^\W\d_](?!\w)")
 _LEET: Final = re.compile(
     r"(?<!\w)(?=[013457@$]{0,23}[a-z])(?=[a-z]{0,23}[013457@$])[a-z013457@$]{3,24}(?!\w)"
 )
-_GAPS: Final = re.compile(r"\s+")
 _UNSEEN: Final = frozenset(("Cf", "Mn", "Me", "Cc", "Co", "Cn"))
+
+
+class _AsRead(dict[int, str]):
+    """A table for `str.translate`: what each character of a text is read as."""
+
+    MOST: Final = 20_000
+
+    def __missing__(self, code: int) -> str:
+        char = chr(code)
+        if unicodedata.category(char) in _UNSEEN and char not in "\n\t":
+            read = ""
+        else:
+            read = char.casefold().translate(_LOOK_ALIKE)
+        if len(self) < self.MOST:
+            self[code] = read
+        return read
+
+
+_AS_READ: Final = _AsRead()
+_SHAPES: Final = _bytes_as(
+    lambda c: "a" if c.isalpha() else "0" if c in "013457@$" else " " if c in " .-_*|" else "x"
+)
 
 
 def plain_words(text: str) -> str:
     """The text as somebody reads it: invisible characters gone, look-alike letters as the Latin ones that they pass
     for, letters that are spaced out put together, small letters."""
-    if not text.isascii():
-        text = unicodedata.normalize("NFD", unicodedata.normalize("NFKC", text))
-        text = "".join(c for c in text if unicodedata.category(c) not in _UNSEEN or c in "\n\t")
-    text = text.casefold()
-    if not text.isascii():
-        text = text.translate(_LOOK_ALIKE)
+    text = text.lower() if text.isascii() else unicodedata.normalize("NFKD", text).translate(_AS_READ)
+    if text.isascii():
+        shape = text.encode().translate(_SHAPES)
+        if b" a a " not in shape and b"a0" not in shape and b"0a" not in shape:
+            return text  # what both searches below need, without a search
     text = _SPACED.sub(lambda m: re.sub(r"[ .\-_*|]", "", m[0]), text)
     return _LEET.sub(lambda m: m[0].translate(_LEET_LETTERS), text)
 
@@ -112,10 +145,22 @@ _SENTENCE: Final = re.compile(r"[.!?;:]+(?=\s|$)|\n+|[()\[\]{}<>]+|\s[-*•|]+\s
 
 def sentences(text: str) -> Iterator[str]:
     """The sentences and lines of a text, each without outer spaces, empty ones left out."""
-    for part in _SENTENCE.split(text):
-        said = _GAPS.sub(" ", part).strip(" \t,'*_#>-`")
+    text = text.rstrip(" \t\n.!?;:")
+    for part in [text] if _is_one_sentence(text) else _SENTENCE.split(text):
+        said = " ".join(part.split()).strip(" \t,'*_#>-`")
         if said:
             yield said
+
+
+_ENDS: Final = _bytes_as(lambda c: "\n" if c in ".!?;:\n()[]{}<>*|" else " " if c.isspace() else c)
+
+
+def _is_one_sentence(text: str) -> bool:
+    """Whether nothing in the text could end a sentence: told without a search."""
+    if not text.isascii():
+        return False
+    ends = text.encode().translate(_ENDS)
+    return b"\n" not in ends and b" -" not in ends
 
 
 # --- The forms of orders --------------------------------------------------------------------------------
@@ -278,11 +323,16 @@ class _Form:
 
     @cached_property
     def form(self) -> re.Pattern[str]:
-        """The pattern, put together when first asked for: most stores need none of them."""
-        pattern = _joined(self.pattern)
-        while part := re.search(r"<(\w+)>", pattern):
-            pattern = pattern.replace(part[0], _joined(_PARTS[part[1]]))
-        return re.compile(pattern.replace("...", ".{0,40}"))
+        """The whole form as one pattern."""
+        return _compiled(_joined(self.pattern))
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """A pattern, put together when first asked for: most stores need few of them."""
+    while part := re.search(r"<(\w+)>", pattern):
+        pattern = pattern.replace(part[0], _joined(_PARTS[part[1]]))
+    return re.compile(pattern.replace("...", ".{0,40}"))
 
 
 def _form(name: str, words: str, pattern: str) -> _Form:
@@ -900,17 +950,57 @@ def order_in(text: str) -> str | None:
     text = plain_words(text)
     if _has(text, _TAGGED.words) and _TAGGED.form.search(text):
         return _TAGGED.name
-    forms = [form for form in _FORMS if _has(text, form.words)]
-    checks = _has(text, _CHECK_WORDS.words)
-    if not forms and not checks:
+    screen = _screen()
+    words = _words_of(text)
+    possible = screen.possible(words)
+    if not possible:
         return None
     for said in sentences(_without_mentions(text)):
-        order = next((form.name for form in forms if _has(said, form.words) and form.form.search(said)), None)
-        if order is None and checks and _leaves_checks_out(said):
-            order = _CHECKS_LEFT_OUT
-        if order is not None and not _ABOUT.form.search(said):
-            return order
+        words_said = _words_in(said)
+        if words_said != words:
+            words, possible = words_said, screen.possible(words_said)
+        for index in possible:
+            number, way = screen.branches[index]
+            form = _ASKED[number]
+            if (_leaves_checks_out(said) if form is _CHECK_WORDS else _compiled(way).search(said)) and (
+                _has(said, form.words) and _has(text, form.words)
+            ):
+                if not _ABOUT.form.search(said):
+                    return form.name
+                break
     return None
+
+
+_ASKED: Final = (*_FORMS, _CHECK_WORDS)
+
+
+@cache
+def _screen() -> Screen:
+    """Of the ways in which these forms say it, those that a text may be of."""
+    parts = {name: _joined(part) for name, part in _PARTS.items()}
+    checks = f"(?={_LASTING.pattern})(?={_ACTS.pattern})(?:{_CHECK_WORDS.pattern})"
+    return Screen([_joined(pattern) for pattern in (*(form.pattern for form in _FORMS), checks)], parts)
+
+
+_APART: Final = _bytes_as(lambda c: c if c.isalnum() or c == "_" else " ")
+_WORDS: Final = re.compile(r"\w+")
+
+
+def _words_in(text: str) -> list[str]:
+    """The words of a plain text, as patterns see them."""
+    if text.isascii():
+        return text.encode().translate(_APART).decode().split()
+    return _WORDS.findall(text)
+
+
+def _words_of(text: str) -> list[str]:
+    """The words that sentences of a plain text may have: what `sentences` strips is gone, and a quotation may be."""
+    words = _words_in(text)
+    if "_" in text:
+        words += [word.strip("_") for word in words]
+    if text.count('"') > 1 or text.count("'") > 1:
+        words.append("quoted")
+    return words
 
 
 def _leaves_checks_out(said: str) -> bool:

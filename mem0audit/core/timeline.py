@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -75,11 +75,13 @@ class Timeline:
 
     `rowids`, `events` and `whens` are parallel, a row each, in rowid order: the rowid, the event's first
     letter, and the time of the change as the row has it. `secrets` are the credentials in the rows' texts: how many
-    rows have it, by memory and credential; empty where no `find` was given to look for them.
+    rows have it, by memory and credential; empty where no `find` was given to look for them. `clean` are digests of
+    texts that `find` was asked about and has nothing in: those of the points, which most rows have once more.
     """
 
-    def __init__(self, find: FindSecrets | None = None) -> None:
+    def __init__(self, find: FindSecrets | None = None, clean: Collection[bytes] = ()) -> None:
         self._find = find
+        self._clean = clean
         self.secrets: dict[tuple[str, Secret], int] = {}
         self.memories: dict[str, MemoryLog] = {}
         self.rowids = array("q")
@@ -153,13 +155,11 @@ class Timeline:
             log.last = event
 
     def _look_for_secrets(self, page: Sequence[HistoryRow], find: FindSecrets) -> None:
-        # one look at the whole page, since nearly all have none
-        if not may_hold_secret("\n".join([t for row in page for t in (row[3], row[4]) if type(t) is str])):
-            return
+        clean = self._clean
         for row in page:
             found: set[Secret] = set()
             for text in (row[3], row[4]):
-                if type(text) is str and may_hold_secret(text):
+                if type(text) is str and text_digest(text) not in clean and may_hold_secret(text):
                     found.update(find(text))
             for secret in found:
                 key = (str(row[2]), secret)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
@@ -727,11 +726,15 @@ def _number(raw: Mapping[str, Any], key: str, source: str, name: str) -> int | N
 
 
 def _did_you_mean(key: str, known: Sequence[str]) -> str:
+    import difflib
+
     close = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
     return f"did you mean {close[0]!r}?" if close else "known keys: " + ", ".join(known)
 
 
 def _meant(key: str, known: frozenset[str]) -> str:
+    import difflib
+
     close = difflib.get_close_matches(str(key), sorted(known), n=1, cutoff=0.6)
     return f": did you mean {close[0]!r}?" if close else ""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from mem0audit.install.host import Host, read_text, resolved, seen_through
 
@@ -79,6 +80,7 @@ def _plain(field: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), field)
 
 
+@lru_cache(maxsize=8)  # an audit asks dozens of times of one table
 def parse(mountinfo_text: str) -> tuple[Mount, ...]:
     """The mounts of a mountinfo text, in its order. Lines that are not mountinfo are left out."""
     mounts = []

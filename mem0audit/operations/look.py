@@ -48,8 +48,6 @@ from mem0audit.install.processes import holders
 from mem0audit.operations.otherroots import as_the_agent_sees_it, where_it_lies
 from mem0audit.stores.embedded import EmbeddedStore
 from mem0audit.stores.history import read_history, secrets_in_messages
-from mem0audit.stores.server import connection_to
-from mem0audit.stores.serverstore import ServerStore
 
 T = TypeVar("T")
 
@@ -91,8 +89,8 @@ class _Log:
 class _BesideSeal:
     """Takes history rows (a `model.RowSink`) for a timeline and for a seal, as of the same instant."""
 
-    def __init__(self, sealed_rows: SealedRows, find: FindSecrets | None) -> None:
-        self.timeline = Timeline(find)
+    def __init__(self, sealed_rows: SealedRows, timeline: Timeline) -> None:
+        self.timeline = timeline
         self.sealed_rows = sealed_rows
 
     def rows(self, page: Sequence[HistoryRow]) -> None:
@@ -166,16 +164,34 @@ def _named(collections: Sequence[CollectionInfo], most: int = 10) -> str:
 
 
 def _read_log(
-    path: str, sealing: Sealing | None = None, find: FindSecrets | None = None, alone: bool = False
+    path: str,
+    sealing: Sealing | None = None,
+    find: FindSecrets | None = None,
+    alone: bool = False,
+    vectors: _Vectors | None = None,
 ) -> _Log:
+    """`vectors` were read before, with the same `find`."""
+    clean = frozenset[bytes]() if find is None or vectors is None else _without_secrets(vectors)
     if sealing is None:
-        log = _Log(*read_history(path, lambda: Timeline(find), alone))
+        log = _Log(*read_history(path, lambda: Timeline(find, clean), alone))
     else:
-        history, both = read_history(path, lambda: _BesideSeal(sealing.beside(), find), alone)
+        history, both = read_history(
+            path, lambda: _BesideSeal(sealing.beside(), Timeline(find, clean)), alone
+        )
         log = _Log(history, None) if both is None else _Log(history, both.timeline, both.sealed_rows)
     if find is None or log.timeline is None or not log.history.message_scopes:
         return log
     return replace(log, in_messages=secrets_in_messages(path, find, alone))
+
+
+def _without_secrets(vectors: _Vectors) -> frozenset[bytes]:
+    """The digests of the memories' texts in which no credentials were found."""
+    return frozenset(
+        record.text
+        for memories in vectors.memories
+        for record in memories.read.rows.values()
+        if record.text is not None and (record.signs is None or not record.signs.secrets)
+    )
 
 
 def chosen_collection(wanted: Origin, layout: StoreLayout) -> Origin:
@@ -220,6 +236,10 @@ def look(
             lambda problem: _Vectors(wanted, StoreLayout(folder, exists=True, problem=problem)),
         )
     elif install.server_url is not None:
+        # http.client and ssl take longer to load than a small folder to read
+        from mem0audit.stores.server import connection_to
+        from mem0audit.stores.serverstore import ServerStore
+
         with connection_to(install) as connection:
             store = ServerStore(connection, install.collection.value)
             vectors = _read_vectors(store, install.collection, progress, sealing, find)
@@ -237,7 +257,7 @@ def look(
     log = where_it_lies(
         path,
         host,
-        lambda path: _read_log(path, sealing, find),
+        lambda path: _read_log(path, sealing, find, vectors=vectors),
         lambda problem: _Log(HistoryFile(FileState(path, problem=problem)), None),
     )
     candidates = find_candidates(install, host)
@@ -342,6 +362,9 @@ def _found_elsewhere(lost: Collection[str], folders: Collection[str], host: Host
 def _in_other_collections(lost: Collection[str], install: Install, vectors: _Vectors) -> dict[str, str]:
     """Which of the ids another collection of the same server has: one log may serve several."""
     found: dict[str, str] = {}
+    from mem0audit.stores.server import connection_to
+    from mem0audit.stores.serverstore import ServerStore
+
     with connection_to(install) as connection:
         store = ServerStore(connection)
         for info in vectors.layout.collections:

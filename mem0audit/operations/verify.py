@@ -18,7 +18,6 @@ from mem0audit.core.words import shell_word
 from mem0audit.install.host import Host
 from mem0audit.operations.copied import agent_of, counted, counts, digests, install_of, judged
 from mem0audit.operations.look import Progress, look_at_copy, no_progress
-from mem0audit.operations.serververify import compare_log, restored_on
 from mem0audit.stores import files, snapshots
 
 Depth = Literal["quick", "default", "deep"]
@@ -140,6 +139,8 @@ def verify(
                 not_checked.append(NotChecked("both stores as a pair", why))
             elif manifest.server is not None:
                 say("reading the log", None, None)
+                from mem0audit.operations.serververify import compare_log
+
                 compare_log(manifest, folder, problems)
             else:
                 say("reading the pair", None, None)
@@ -150,6 +151,8 @@ def verify(
             elif server is None:
                 not_checked.append(NotChecked("the points", NO_SERVER))
             else:
+                from mem0audit.operations.serververify import restored_on
+
                 findings = restored_on(*server, manifest, folder, problems, not_checked, say)
     else:
         not_checked.append(NotChecked("the files", "without a manifest it is not known what they should be"))

@@ -14,10 +14,11 @@ import threading
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 T = TypeVar("T")
 
@@ -128,6 +129,8 @@ def _leave_no_core() -> None:
 def _start(
     function: Callable[[Callable[[], Any]], T], hand_over: tuple[type[Exception], ...]
 ) -> tuple[int, Connection[Any, Any]]:
+    from multiprocessing import Pipe  # takes longer to load than a small store to read
+
     ours, theirs = Pipe()
     with warnings.catch_warnings():
         # Python 3.12 warns of forks beside threads (a progress bar is one): the child only reads and ends.

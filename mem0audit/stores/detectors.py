@@ -6,6 +6,7 @@ ids and digests (mem0 writes both) that is nearly everything.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import cache
 from itertools import chain
@@ -57,7 +58,15 @@ def find_secrets(text: str) -> tuple[Secret, ...]:
     return tuple(dict.fromkeys(found.values()))
 
 
+_OF_ALL_FORMS: Final = re.compile(
+    r"[a-z0-9_\-+/=]{20}|://|eyJ|xox|_authToken|PRIVATE KEY|PuTTY|AKC|AP[0-9A-F]", re.IGNORECASE
+)
+"""What a text has that one of the detectors' forms is in: many name a key or a token, and few have one."""
+
+
 def _detected(text: str) -> Iterator[tuple[str, str]]:
+    if not _OF_ALL_FORMS.search(text):
+        return
     for detector in _detectors():
         for value in detector.analyze_string(text):
             yield detector.secret_type, value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 import uuid
 from hashlib import md5, sha1, sha256
@@ -9,7 +10,9 @@ from hashlib import md5, sha1, sha256
 import pytest
 
 from mem0audit.core.signs import may_hold_secret
+from mem0audit.stores import detectors
 from mem0audit.stores.detectors import find_secrets
+from tests.patterns import made
 from tests.speed import slowness
 
 CREDENTIALS = {
@@ -43,6 +46,16 @@ def test_found_and_masked(text: str) -> None:
     found = find_secrets(text)
     assert len(found) == 1
     assert CREDENTIALS[text] not in repr(found)
+
+
+def test_the_first_search_hides_no_form_of_the_detectors() -> None:
+    rng, forms = random.Random(3), [form for one in detectors._detectors() for form in one.denylist]
+    seen = set()
+    for form in forms:
+        for text in filter(form.search, [made(form.pattern, rng) for _ in range(20)]):
+            seen.add(form)
+            assert detectors._OF_ALL_FORMS.search(text), (form.pattern, text)
+    assert len(seen) > 0.8 * len(forms) > 30
 
 
 @pytest.mark.parametrize("text", NONE)
