@@ -40,8 +40,15 @@ Read = Callable[[int, int], bytes]
 
 
 def spellings(text: str) -> tuple[bytes, ...]:
-    """A text as bytes, in each way that SQLite, pickle, JSON and Python keep it in: UTF-8, UTF-16 in both orders, JSON
-    with and without its escapes, pickle's protocol 0; each that differs once, UTF-8 first.
+    """A text as bytes, in each way that SQLite, pickle, JSON and Python keep it in: those of `narrow_spellings`, and
+    UTF-16 in both orders; each that differs once, UTF-8 first."""
+    wide = [text.encode(f"utf-16-{order}", "surrogatepass") for order in ("le", "be")]
+    return tuple(dict.fromkeys((*narrow_spellings(text), *filter(None, wide))))
+
+
+def narrow_spellings(text: str) -> tuple[bytes, ...]:
+    """A text as UTF-8, as JSON with and without its escapes, as pickle's protocol 0; each that differs once, UTF-8
+    first.
 
     Lone surrogates are spelled as pickle does (three bytes each), and as the bytes that they stand for where a text
     that is no UTF-8 was read with surrogate escapes.
@@ -56,7 +63,6 @@ def spellings(text: str) -> tuple[bytes, ...]:
     for char in "\0\n\r\x1a":
         escaped = escaped.replace(char, f"\\u{ord(char):04x}")
     found.append(escaped.encode("raw_unicode_escape"))
-    found += [text.encode(f"utf-16-{order}", "surrogatepass") for order in ("le", "be")]
     return tuple(dict.fromkeys(one for one in found if one))
 
 

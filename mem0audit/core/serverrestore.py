@@ -45,6 +45,9 @@ class ServerIntent:
     `snapshot` is put back, `kept` is the snapshot of what was there (None where there was nothing), `names` are the
     collections on the server by their paths in the snapshot. `pieces` are those of the log. With `done` both stores
     were found to be the snapshot's.
+
+    `erased` are the salts of the erasures that were looked for; with `copied` somebody was erased: what is put back is
+    not the snapshot, but the copy of it in the staging folder.
     """
 
     snapshot: str
@@ -55,6 +58,8 @@ class ServerIntent:
     names: Mapping[str, str]
     pieces: tuple[Piece, ...]
     done: bool = False
+    erased: tuple[str, ...] = ()
+    copied: bool = False
 
 
 def intent_text(intent: ServerIntent) -> str:
@@ -71,7 +76,7 @@ def parse_intent(data: bytes) -> ServerIntent:
         if raw.pop("format") != FORMAT:
             raise NotAnIntent("is of another version of mem0audit")
         pieces = tuple(Piece(**piece) for piece in raw.pop("pieces"))
-        intent = ServerIntent(**{**raw, "pieces": pieces})
+        intent = ServerIntent(**{**raw, "pieces": pieces, "erased": tuple(raw.pop("erased", ()))})
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise NotAnIntent("does not read") from None
     if not _sound(intent):
@@ -81,8 +86,10 @@ def parse_intent(data: bytes) -> ServerIntent:
 
 def _sound(intent: ServerIntent) -> bool:
     texts: list[Any] = [intent.snapshot, intent.started_at, intent.url, intent.history]
-    texts += [] if intent.kept is None else [intent.kept]
-    if not all(isinstance(text, str) for text in texts) or not isinstance(intent.done, bool):
+    texts += [*intent.erased, *([] if intent.kept is None else [intent.kept])]
+    if not all(isinstance(text, str) for text in texts):
+        return False
+    if not isinstance(intent.done, bool) or not isinstance(intent.copied, bool):
         return False
     if not isinstance(intent.names, dict) or not all(
         isinstance(path, str) and isinstance(name, str) and safe_collection(name)

@@ -846,15 +846,14 @@ def delete_in_copy(
     """Deletes these memories of a staged copy, by id, and takes the links to all that were `ever` theirs from the
     entities of its collection. Raises what mem0's calls raise."""
     _delete(memory, ids, say)
-    _sweep(memory, EmbeddedStore(door.vectors), door, whom, ever, say)
+    _sweep(memory, door.store, door, whom, ever, say)
 
 
 def entities_in_copy(
-    vectors: str, collection: str, whom: Whom, ids: frozenset[str], ever: frozenset[str], say: Progress
+    store: PointStore, collection: str, whom: Whom, ids: frozenset[str], ever: frozenset[str], say: Progress
 ) -> tuple[dict[PointId, tuple[str, ...]], frozenset[PointId]]:
     """Which entities of a collection of a copy lose which links when these memories go, and which of them link nothing
     else and go. Raises CouldNotRead, Refused."""
-    store = EmbeddedStore(vectors, alone=True)
     memories = _Memories(None, ids)
     for info in store.layout().collections:
         if info.name == collection and info.has_folder:

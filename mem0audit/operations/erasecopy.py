@@ -8,8 +8,8 @@ them, and no byte of it may hold a text of theirs.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -26,6 +26,7 @@ from mem0audit.core.model import (
     NotChecked,
     Origin,
     PointId,
+    PointStore,
     Severity,
     VectorFacts,
 )
@@ -50,6 +51,7 @@ from mem0audit.operations.residue import (
     search_stores,
     until_when,
 )
+from mem0audit.operations.stores import store_of_copy
 from mem0audit.operations.verify import show_snapshot
 from mem0audit.stores import exchange, files, overwrite, snapshots
 from mem0audit.stores.embedded import EmbeddedStore
@@ -63,6 +65,16 @@ _STORES: Final = ("D", "H", "E", "I")
 
 # --- What of theirs is in it --------------------------------------------------------------------------
 
+Lend = Callable[[Path, Manifest], AbstractContextManager[PointStore]]
+"""The points of a snapshot, to be read; may raise Mem0auditError."""
+
+
+@contextmanager
+def _of_folder(folder: Path, manifest: Manifest) -> Iterator[PointStore]:
+    if manifest.server is not None:
+        raise Refused(f"{folder}: its points are in a Qdrant server's own format")
+    yield EmbeddedStore(str(folder / snapshot_core.VECTORS), alone=True)
+
 
 def plan_erasing(
     snapshot: str,
@@ -74,28 +86,29 @@ def plan_erasing(
     *,
     ledger: bool = True,
     uid: int | None = None,
+    copy: Install | None = None,
+    lend: Lend = _of_folder,
 ) -> ToErase:
     """What of a snapshot these erasures cover, and under which mem0 it is deleted in a copy. Changes nothing.
 
     `of` is the install whose ledger says whose a row is, and whose agent's mem0 is asked for; `uid` is who will own
-    the copy. Raises Refused where something cannot be read (so that it is not known whose it is), or no mem0 may change
-    the copy.
+    the copy. Of a server's snapshot `copy` says which collections have its points; `lend` gives those of another
+    snapshot that lies beside. Raises Refused where something cannot be read (so that it is not known whose it is), or
+    no mem0 may change the copy.
     """
     if not erasures:
         return ToErase()
     covering = Covering(erasures)
     say("looking for who was erased since", None, None)
-    copy = install_of(manifest, Path(snapshot))
-    assert copy.vectors is not None
+    copy = copy or install_of(manifest, Path(snapshot))
+    store = store_of_copy(copy)
     with no_collector():
-        found = _found(Path(snapshot), manifest, covering, _owners(of, host, ledger))
+        found = _found(Path(snapshot), manifest, store, covering, _owners(of, host, ledger), lend)
         ids = frozenset(str(i) for some in found.mine.values() for i in some)
         ever = ids | found.earlier
-        entities = {
-            name: entities_in_copy(copy.vectors.value, name, covering, ids, ever, say) for name in found.mine
-        }
+        entities = {name: entities_in_copy(store, name, covering, ids, ever, say) for name in found.mine}
         who = Whose(covering, ever, frozenset(found.known), frozenset(found.spared))
-        vectors = read_vectors(EmbeddedStore(copy.vectors.value, alone=True), who)
+        vectors = read_vectors(store, who)
         log = read_log(copy.history.value, who, vectors.everybody, alone=True)
     for gap in (*vectors.not_read, *log.not_read):
         raise _unreadable(snapshot, gap)
@@ -169,11 +182,18 @@ def _owners(of: Install, host: Host, ledger: bool) -> Mapping[str, Owner]:
             return {}  # what that leaves unattributed is counted
 
 
-def _found(snapshot: Path, manifest: Manifest, covering: Covering, owners: Mapping[str, Owner]) -> _Found:
+def _found(
+    snapshot: Path,
+    manifest: Manifest,
+    store: PointStore,
+    covering: Covering,
+    owners: Mapping[str, Owner],
+    lend: Lend,
+) -> _Found:
     """Whose the points and the rows of the log are: by the points themselves, by the ids on record, by the ledger, by
     the other snapshots that lie beside."""
     found = _Found()
-    theirs = _of_points(snapshot, manifest, covering, found)
+    theirs = _of_points(snapshot, manifest, store, covering, found)
     log = _Log()
     state, rows = read_rows(str(snapshot / snapshot_core.HISTORY), lambda: log.anew(), alone=True)
     if state.problem is not None or rows is None:
@@ -197,7 +217,8 @@ def _found(snapshot: Path, manifest: Manifest, covering: Covering, owners: Mappi
         try:
             its = show_snapshot(None, str(folder)).manifest
             assert its is not None
-            of_it = _of_points(folder, its, covering, more, unknown)
+            with lend(folder, its) as beside:
+                of_it = _of_points(folder, its, beside, covering, more, unknown)
         except Mem0auditError as problem:
             found.not_read.append(problem.message)
             continue
@@ -224,13 +245,13 @@ def _stranded(path: str) -> dict[str, None]:
 def _of_points(
     snapshot: Path,
     manifest: Manifest,
+    store: PointStore,
     covering: Covering,
     found: _Found,
     wanted: Collection[str] | None = None,
 ) -> set[str]:
     """Takes the points of a snapshot (the `wanted` ones): the ids of those that are theirs. Raises Refused."""
     theirs: set[str] = set()
-    store = EmbeddedStore(str(snapshot / snapshot_core.VECTORS), alone=True)
 
     def keep(_row: int, point_id: PointId, payload: Mapping[str, Any], _vector: VectorFacts) -> str:
         if wanted is not None and str(point_id) not in wanted:
@@ -346,24 +367,9 @@ def erase_in_copy(
         Origin(str(history.parent), "staged"),
     )
     before = look_at_copy(copy, agent_of(manifest), manifest.taken_at, say)
-    log = _digest_of(history, todo.ever)
+    log = digest_of_log(history, todo.ever)
     names, meta = _names(history, vectors), _meta(vectors)
-    uid = owner[0] if owner is not None else None
-    doors = _doors(str(history.parent), copy, todo, of, host, ledger, uid)
-    user = doors[0].user if doors else None
-    try:
-        with ExitStack() as stack:
-            there = [history, vectors]
-            if user is not None and owner is not None:
-                there = stack.enter_context(exchange.lent(there, owner))
-            for found in doors:
-                say("erasing who was erased since", None, None)
-                door = replace(found, history=str(there[0]), vectors=str(there[1]))
-                with open_door(door, host) as memory:
-                    ids = todo.ids[door.collection]
-                    delete_in_copy(memory, door, todo.covering, ids, todo.ever, say)
-    except Mem0auditError as problem:
-        raise Failed(f"{problem.message}; nothing was changed", problem.hint) from None
+    through_mem0(todo, copy, [history, vectors], of, host, say, ledger=ledger, owner=owner)
     left = _names(history, vectors)
     if left != names:
         raise Failed(
@@ -372,25 +378,11 @@ def erase_in_copy(
     if meta is not None and _meta(vectors) != meta:
         # a client writes it in its own format, and no collection came or went
         files.write_file(vectors / META, meta)
-    say("emptying texts", None, None)
-    try:
-        overwrite.empty_texts(history, todo.ever, todo.covering.covers_messages)
-    except overwrite.NotAsMem0Writes as problem:
-        raise Failed(f"{history}: {problem}; nothing was changed") from None
-    say("rebuilding the files", None, None)
-    try:
-        for path in (history, *sorted(vectors.glob("collection/**/storage.sqlite"))):
-            overwrite.rebuild(path)
-    except overwrite.WentWrong as problem:
-        raise Failed(f"{problem.copy} is not what it was after it was rebuilt; nothing was changed") from None
+    empty_and_rebuild(history, sorted(vectors.glob("collection/**/storage.sqlite")), todo, say)
     say("reading the copies as a pair", None, None)
     after = look_at_copy(copy, agent_of(manifest), manifest.taken_at, say)
-    wrong = _wrong(before, after, todo) or _wrong_log(history, todo, log)
-    if wrong is not None:
-        raise Failed(
-            f"the copies are not the snapshot less who was erased since ({wrong}); nothing was changed"
-        )
-    _search(copy, todo, say)
+    prove(before, after, history, log, todo)
+    search_copy(copy, (), todo, say)
     points, rows = digests(after)
     return replace(
         manifest,
@@ -399,6 +391,63 @@ def erase_in_copy(
         history_digest=rows,
         findings=counted(judged(after)),
     )
+
+
+def through_mem0(
+    todo: ToErase,
+    copy: Install,
+    places: Sequence[Path],
+    of: Install,
+    host: Host,
+    say: Progress,
+    *,
+    ledger: bool,
+    owner: tuple[int, int] | None,
+) -> None:
+    """Deletes the memories in a copy through mem0, and takes their links from its entities. `places` are the staged log
+    and, of a folder's copy, its vectors; `owner` is who mem0 may be run as. Raises Failed, Refused, OSError."""
+    uid = owner[0] if owner is not None else None
+    doors = _doors(str(places[0].parent), copy, todo, of, host, ledger, uid)
+    user = doors[0].user if doors else None
+    try:
+        with ExitStack() as stack:
+            there = list(places)
+            if user is not None and owner is not None:
+                there = stack.enter_context(exchange.lent(there, owner))
+            for found in doors:
+                say("erasing who was erased since", None, None)
+                vectors = found.vectors if copy.vectors is None else str(there[1])
+                door = replace(found, history=str(there[0]), vectors=vectors)
+                with open_door(door, host) as memory:
+                    ids = todo.ids[door.collection]
+                    delete_in_copy(memory, door, todo.covering, ids, todo.ever, say)
+    except Mem0auditError as problem:
+        raise Failed(f"{problem.message}; nothing was changed", problem.hint) from None
+
+
+def empty_and_rebuild(history: Path, others: Sequence[Path], todo: ToErase, say: Progress) -> None:
+    """Empties the texts that mem0 leaves in the log, and rebuilds it and the other databases of the copy. Raises
+    Failed, OSError, sqlite3.Error."""
+    say("emptying texts", None, None)
+    try:
+        overwrite.empty_texts(history, todo.ever, todo.covering.covers_messages)
+    except overwrite.NotAsMem0Writes as problem:
+        raise Failed(f"{history}: {problem}; nothing was changed") from None
+    say("rebuilding the files", None, None)
+    try:
+        for path in (history, *others):
+            overwrite.rebuild(path)
+    except overwrite.WentWrong as problem:
+        raise Failed(f"{problem.copy} is not what it was after it was rebuilt; nothing was changed") from None
+
+
+def prove(before: Reading, after: Reading, history: Path, log: LogDigest, todo: ToErase) -> None:
+    """Raises Failed where a copy is not what it was less those who were erased."""
+    wrong = _wrong(before, after, todo) or _wrong_log(history, todo, log)
+    if wrong is not None:
+        raise Failed(
+            f"the copies are not the snapshot less who was erased since ({wrong}); nothing was changed"
+        )
 
 
 META: Final = "meta.json"
@@ -421,7 +470,7 @@ def _names(history: Path, vectors: Path) -> set[str]:
     return {*beside, *sizes, *odd}
 
 
-class _Emptied:
+class LogDigest:
     """Takes history rows (a `model.RowSink`) and digests the first of them in their order, the texts of these memories
     taken as empty, where they are not NULL. What comes after those must be their deletions: the number of others is
     counted."""
@@ -449,8 +498,9 @@ class _Emptied:
             self.count += 1
 
 
-def _digest_of(history: Path, ids: Collection[str], first: int | None = None) -> _Emptied:
-    state, rows = read_rows(str(history), lambda: _Emptied(ids, first), alone=True)
+def digest_of_log(history: Path, ids: Collection[str], first: int | None = None) -> LogDigest:
+    """The first rows of a log (all of them) digested. Raises Failed."""
+    state, rows = read_rows(str(history), lambda: LogDigest(ids, first), alone=True)
     if state.problem is not None or rows is None:
         raise Failed(
             f"{history}: {state.problem.detail if state.problem else 'does not read'}; nothing was changed"
@@ -458,9 +508,9 @@ def _digest_of(history: Path, ids: Collection[str], first: int | None = None) ->
     return rows
 
 
-def _wrong_log(history: Path, todo: ToErase, before: _Emptied) -> str | None:
+def _wrong_log(history: Path, todo: ToErase, before: LogDigest) -> str | None:
     """What is different in the log, but that their texts are empty and their deletions logged."""
-    after = _digest_of(history, todo.ever, before.count)
+    after = digest_of_log(history, todo.ever, before.count)
     if after.count < before.count or after.sha.digest() != before.sha.digest():
         return "the rows of the log"
     if after.others:
@@ -505,18 +555,18 @@ def _key(found: Finding) -> tuple[object, ...]:
     return found.code, found.memory_id, found.subject
 
 
-def _search(copy: Install, todo: ToErase, say: Progress) -> None:
-    """Reads every row and every byte of the copies for what is theirs. Raises Failed where something is."""
-    assert copy.vectors is not None
+def search_copy(copy: Install, places: Sequence[str], todo: ToErase, say: Progress) -> None:
+    """Reads every row and every byte of the copies for what is theirs, and of these other files. Raises Failed where
+    something is."""
     who = Whose(todo.covering, todo.ever, frozenset(), todo.spared)
-    vectors = read_vectors(EmbeddedStore(copy.vectors.value, alone=True), who)
+    vectors = read_vectors(store_of_copy(copy), who)
     log = read_log(copy.history.value, who, vectors.everybody, alone=True)
     gaps = [*vectors.not_read, *log.not_read]
     rows = [
         r for r in (*vectors.rows, *log.rows) if r.count and r.kind not in ("entities", "shared entities")
     ]
     texts = [text for text in todo.texts if len(text.encode("utf-8", "surrogatepass")) >= SHORT]
-    found, more = search_stores(copy, todo.ever, texts, say)
+    found, more = search_stores(copy, todo.ever, texts, say, places)
     gaps += more
     if gaps:
         raise Failed(

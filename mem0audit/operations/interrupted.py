@@ -107,7 +107,15 @@ def server_interrupted(install: Install, host: Host) -> Interrupted | None:
     if intent is None:
         return Interrupted(str(folder), None, None, "clean")
     places = tuple((piece.target, core.where(piece, exchange.found(piece))) for piece in intent.pieces)
-    return Interrupted(str(folder), intent.snapshot, intent.started_at, "finish", places)
+    return Interrupted(
+        str(folder),
+        intent.snapshot,
+        intent.started_at,
+        "finish",
+        places,
+        audited=intent.done,
+        erased=intent.erased,
+    )
 
 
 def read_server_intent(folder: Path) -> ServerIntent | None:

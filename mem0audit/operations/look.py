@@ -46,6 +46,7 @@ from mem0audit.install.host import Host
 from mem0audit.install.places import look_at
 from mem0audit.install.processes import holders
 from mem0audit.operations.otherroots import as_the_agent_sees_it, where_it_lies
+from mem0audit.operations.stores import store_of_copy
 from mem0audit.stores.embedded import EmbeddedStore
 from mem0audit.stores.history import read_history, secrets_in_messages
 
@@ -307,19 +308,18 @@ def look_at_copy(
     """Everything the rules judge about a pair that nobody writes: no process, place or other store is looked for.
 
     `install` names the copy's own paths, `now` (seconds since 1970) is when it was taken and `agent` whose it
-    is, so that the same copy is always judged alike. With `sealing` it is read for a seal too, but judged without.
+    is, so that the same copy is always judged alike; of a server's
+    the points are in a scratch collection. With `sealing` it is read for a seal too, but judged without.
     """
-    assert install.vectors is not None
-    history, folder = install.history.value, install.vectors.value
+    history = install.history.value
     with no_collector():
-        store = EmbeddedStore(folder, alone=True)
-        vectors = _read_vectors(store, install.collection, progress, sealing, find)
+        vectors = _read_vectors(store_of_copy(install), install.collection, progress, sealing, find)
         progress("reading the log", None, None)
         log = _read_log(history, sealing, find, alone=True)
     return Reading(
         install=replace(install, collection=vectors.collection),
         history_place=Place(history, exists=True),
-        vectors_place=Place(folder, exists=True),
+        vectors_place=None if install.vectors is None else Place(install.vectors.value, exists=True),
         layout=vectors.layout,
         history=log.history,
         timeline=log.timeline,

@@ -26,7 +26,7 @@ from mem0audit.core.model import (
     SeenSnapshot,
     VectorFacts,
 )
-from mem0audit.core.needles import Hits, Needles
+from mem0audit.core.needles import Hits, Needles, narrow_spellings
 from mem0audit.core.points import normalised
 from mem0audit.core.residue import LAST_MESSAGES, Copy, FileSearch, Residue, Rows, goes_on
 from mem0audit.core.restore import Interrupted
@@ -47,7 +47,7 @@ from mem0audit.operations.moved import places_before
 from mem0audit.operations.otherroots import as_the_agent_sees_it, where_it_lies
 from mem0audit.operations.scheduled import policies
 from mem0audit.operations.serverresidue import kept_by_server
-from mem0audit.operations.stores import store_of
+from mem0audit.operations.stores import store_of, store_of_copy
 from mem0audit.stores import rawfiles
 from mem0audit.stores.embedded import EmbeddedStore
 from mem0audit.stores.exchange import SIDES
@@ -404,7 +404,7 @@ class Others:
 
 
 def _encoded(texts: Sequence[str]) -> bytes:
-    return b"\0\xff\0".join(text.encode("utf-8", "surrogatepass") for text in texts)
+    return b"\0\xff\0".join(way for text in texts for way in narrow_spellings(text))
 
 
 _TEXTS_AT_ONCE = 2000
@@ -486,17 +486,16 @@ def _judged(found: _Found, others: Others) -> FileSearch:
 
 
 def search_stores(
-    install: Install, ids: frozenset[str], texts: Collection[str], say: Progress
+    install: Install, ids: frozenset[str], texts: Collection[str], say: Progress, also: Sequence[str] = ()
 ) -> tuple[tuple[FileSearch, ...], tuple[NotChecked, ...]]:
-    """Every byte of both stores, which nobody has open, searched for these texts; what could not be searched. What
-    another row holds than those of these ids is shared."""
-    assert install.vectors is not None
+    """Every byte of both stores, which nobody has open, and of `also` searched for these texts; what could not be
+    searched. What another row holds than those of these ids is shared."""
     needles = Needles(texts)
-    found, gaps = _search_places(_places(install), needles, say, "searching the files")
+    found, gaps = _search_places((*_places(install), *also), needles, say, "searching the files")
     others = Others()
     if any(one.anything for one in found):
         who = Whose(None, ids, frozenset())
-        others.join(_others_in_vectors(EmbeddedStore(install.vectors.value), who, ids, needles))
+        others.join(_others_in_vectors(store_of_copy(install), who, ids, needles))
         others.join(_others_in_log(install.history.value, who, ids, needles))
     return tuple(_judged(one, others) for one in found), tuple(gaps)
 

@@ -102,8 +102,8 @@ def plan_restore(
                 f"{snapshot} holds collections of a Qdrant server, not of an embedded folder",
                 "name the server that they go onto with --qdrant-url",
             )
-        of = install or _original(manifest, agent_python)
-        erasures, not_read = _erasures(manifest, snapshot, of, host, ledger, without_erasure_record)
+        of = install or original(manifest, agent_python)
+        erasures, not_read = erasures_since(manifest, snapshot, of, host, ledger, without_erasure_record)
         uid = _owner(to, install, host)[0]
         say = progress or no_progress
         erase = plan_erasing(snapshot, manifest, erasures, of, host, say, ledger=ledger, uid=uid)
@@ -113,7 +113,7 @@ def plan_restore(
             raise
         return plan
     if to is not None:
-        check_new(to, snapshot, manifest, host, _times(erase))
+        check_new(to, snapshot, manifest, host, times_of(erase))
         warnings = _warnings(manifest, snapshot, None, None)
         if look_at(to, host).volatile:
             warnings += (f"{to} lies in memory: it is gone at the next reboot. The snapshot stays.",)
@@ -132,7 +132,7 @@ def plan_restore(
     refuse_left_moves(install, host)
     check_names([target.real for target in targets])
     unseen = refuse_in_use(install, host)
-    check_room(targets, manifest, host, _times(erase))
+    check_room(targets, manifest, host, times_of(erase))
     check_owners(targets)
     agent = whose_mem0(install, (), host)
     return RestorePlan(
@@ -159,15 +159,21 @@ def _cut_off(install: Install, snapshot: str, salts: Collection[str], host: Host
     return replace(found, course="back") if behind else found
 
 
-def _times(erase: ToErase) -> int:
+def times_of(erase: ToErase) -> int:
     """How many times its size a copy needs: rebuilding a file takes a copy, a journal, and what it is built in."""
     return 4 if erase.anything else 1
 
 
-def _original(manifest: Manifest, agent_python: str | None) -> Install:
+def original(manifest: Manifest, agent_python: str | None) -> Install:
     """The install that a snapshot was taken of, where it lay."""
+    server = None if manifest.server is None else manifest.vectors
     return Install(
-        manifest.history, manifest.vectors, manifest.collection, manifest.mem0_dir, agent_python=agent_python
+        manifest.history,
+        manifest.vectors if server is None else None,
+        manifest.collection,
+        manifest.mem0_dir,
+        agent_python=agent_python,
+        server_url=server,
     )
 
 
@@ -176,6 +182,11 @@ def _owner(to: str | None, install: Install | None, host: Host) -> tuple[int, in
     if to is None:
         assert install is not None
         return owners_of(targets_of(install, None, host))["vectors"]
+    return owner_of_new(to, host)
+
+
+def owner_of_new(to: str, host: Host) -> tuple[int, int]:
+    """Who will own what is restored into a new folder. Raises Refused."""
     try:
         target = Path(resolved(to, host))
     except OSError as error:
@@ -228,7 +239,7 @@ def _plan_to_settle(
     )
 
 
-def _erasures(
+def erasures_since(
     manifest: Manifest, snapshot: str, of: Install, host: Host, ledger: bool, without: bool
 ) -> tuple[tuple[Erasure, ...], tuple[str, ...]]:
     """The erasures that may cover what a snapshot holds; and what record could not be read, where it was said to go on
@@ -251,22 +262,6 @@ def _erasures(
     return record.for_copy(manifest), not_read if damaged or not record.known else ()
 
 
-def check_erasures(
-    manifest: Manifest, snapshot: str, install: Install | None, host: Host, ledger: bool, without: bool
-) -> tuple[str, ...]:
-    """Refuses a snapshot that is older than an erasure on record; gives what record could not be read. Raises Refused,
-    also where no record can be read and it was not said to go on without."""
-    of = install or install_of(manifest, Path(snapshot))
-    newer, not_read = _erasures(manifest, snapshot, of, host, ledger, without)
-    if newer:
-        raise Refused(
-            f"{snapshot} is older than an erasure ({shown(newer[-1].at)}; {len(newer)} since it was taken): it would "
-            "bring back what was erased",
-            "restore a snapshot that was taken since:  mem0audit snapshot list",
-        )
-    return not_read
-
-
 def _folder_of(snapshot: str) -> str:
     return str(Path(os.path.realpath(snapshot)).parent)
 
@@ -274,7 +269,7 @@ def _folder_of(snapshot: str) -> str:
 def refuse_erased(manifest: Manifest, snapshot: str, install: Install, host: Host, ledger: bool) -> None:
     """Refuses a snapshot that is older than an erasure on record, where it is to be published as it is. Raises
     Refused."""
-    since = _erasures(manifest, snapshot, install, host, ledger, True)[0]
+    since = erasures_since(manifest, snapshot, install, host, ledger, True)[0]
     if since:
         raise Refused(
             f"{snapshot} is older than an erasure ({shown(since[-1].at)}; {len(since)} since it was taken): it would "
@@ -374,8 +369,8 @@ def _into_new(plan: RestorePlan, host: Host, say: Progress) -> Restored:
     assert plan.to is not None
     target = Path(resolved(plan.to, host))
     staged = Path(core.staging_beside(str(target)))
-    _check_no_newer(plan, host)
-    owner = _owner(plan.to, None, host)
+    check_no_newer(plan, host)
+    owner = owner_of_new(plan.to, host)
     published = False
     try:
         exchange.make_parents(target.parent, owner)
@@ -413,9 +408,9 @@ def _into_new(plan: RestorePlan, host: Host, say: Progress) -> Restored:
     )
 
 
-def _check_no_newer(plan: RestorePlan, host: Host) -> None:
+def check_no_newer(plan: RestorePlan, host: Host) -> None:
     """Raises Refused where somebody was erased after the plan was made."""
-    of = plan.install or _original(plan.manifest, plan.agent_python)
+    of = plan.install or original(plan.manifest, plan.agent_python)
     record = erasures_on_record(of, _folder_of(plan.snapshot), host, ledger=plan.ledger)
     if not {one.salt for one in record.for_copy(plan.manifest)} <= set(plan.erase.salts):
         raise Refused("somebody was erased just now; nothing was changed", "the same command begins again")
@@ -428,7 +423,7 @@ def _erased(
     erase_in_copy."""
     if not plan.erase.anything:
         return plan.manifest
-    of = plan.install or _original(plan.manifest, plan.agent_python)
+    of = plan.install or original(plan.manifest, plan.agent_python)
     return erase_in_copy(
         plan.erase,
         plan.manifest,
@@ -495,8 +490,8 @@ def _in_place(plan: RestorePlan, host: Host, say: Progress, now: Callable[[], fl
         folders, _ = _open_staging(targets, owners, stack)
         try:
             unseen = refuse_in_use(install, host)
-            _check_no_newer(plan, host)
-            check_room(targets, plan.manifest, host, _times(plan.erase))
+            check_no_newer(plan, host)
+            check_room(targets, plan.manifest, host, times_of(plan.erase))
             manifest = _stage_beside(plan, targets, owners, host, say)
             done = _exchange(
                 plan, manifest, install, targets, host, say, snapshot_core.name_of(now()), unseen

@@ -35,7 +35,13 @@ def remove_left(connection: Connection) -> None:
     """Removes what runs on this machine left there that are no more. Raises nothing: what cannot be removed stays."""
     with suppress(ServerProblem):
         for name in left_by_the_dead(serversnapshots.names(connection)):
-            serversnapshots.dropped(connection, name)
+            removed(connection, name)
+
+
+def removed(connection: Connection, name: str) -> bool:
+    """Removes a scratch collection with the snapshots of it; whether it is gone. Raises nothing."""
+    assert name.startswith(SCRATCH)
+    return serversnapshots.dropped(connection, name, snapshots=True)
 
 
 def left_by_the_dead(names: Collection[str]) -> list[str]:

@@ -19,27 +19,45 @@ import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NoReturn
 
 from mem0audit.core import restore as core
 from mem0audit.core import serverrestore
 from mem0audit.core import snapshot as snapshot_core
+from mem0audit.core.erasures import Covering
 from mem0audit.core.errors import Failed, Mem0auditError, Refused, ServerProblem
 from mem0audit.core.model import Install
 from mem0audit.core.reading import ENTITIES_SUFFIX
-from mem0audit.core.restore import Interrupted, Restored, RestorePlan
+from mem0audit.core.restore import Interrupted, Restored, RestorePlan, ToErase
 from mem0audit.core.serverrestore import ServerIntent, ServerPiece, ServerTarget
 from mem0audit.core.snapshot import CollectionCopy, Manifest, SnapshotProblem
 from mem0audit.core.words import shell_word
 from mem0audit.install.host import Host, resolved
 from mem0audit.operations.interrupted import read_server_intent, record, server_interrupted, words
 from mem0audit.operations.look import Progress, no_progress
-from mem0audit.operations.restore import check_erasures, check_new, put_to_the_chain, verified
-from mem0audit.operations.scratch import SCRATCH
+from mem0audit.operations.restore import (
+    check_new,
+    check_no_newer,
+    erasures_since,
+    original,
+    owner_of_new,
+    put_to_the_chain,
+    times_of,
+    verified,
+)
+from mem0audit.operations.servererase import (
+    COPY,
+    SCRATCH_NOTE,
+    erased_copy,
+    note_scratch,
+    plan_erasing_on_server,
+    remove_noted_scratch,
+    staged_manifest,
+)
 from mem0audit.operations.serversnapshot import create_of_server, plan_server_create
 from mem0audit.operations.serververify import (
     APPEARS_S,
@@ -53,7 +71,6 @@ from mem0audit.operations.targets import (
     check_names,
     check_owners,
     check_room,
-    folder_owner,
     in_use,
     only_linux,
     owners_of,
@@ -61,7 +78,7 @@ from mem0audit.operations.targets import (
     target_of,
 )
 from mem0audit.stores import exchange, files, serversnapshots, snapshots
-from mem0audit.stores.server import Connection, connection_to
+from mem0audit.stores.server import Connection, collection_path, connection_to
 
 AFTERWARDS_S: Final = 0.5
 """How long after a restore in place it is looked again who wrote to the server meanwhile."""
@@ -98,6 +115,7 @@ def plan_server_restore(
     (ServerProblem).
     """
     only_linux()
+    say = progress or no_progress
     manifest = verified(snapshot, progress)
     if manifest.server is None:
         raise Refused(
@@ -105,24 +123,36 @@ def plan_server_restore(
             f"restore it into a folder:  mem0audit snapshot restore {shell_word(snapshot)} --to NEWDIR\n"
             "and move that onto the server:  mem0audit relocate --to-url URL",
         )
-    not_read = check_erasures(
-        manifest, snapshot, None if to is not None else install, host, ledger, without_erasure_record
-    )
+    of = install if to is None else original(manifest, install.agent_python)
+    erasures, not_read = erasures_since(manifest, snapshot, of, host, ledger, without_erasure_record)
+    left = None if to is None else left_new(to, host)
     with connection_to(install) as connection:
         version = connection.version()
         why = serverrestore.cannot_take(manifest.server.version, version)
         if why is not None:
             raise Refused(f"{connection.address.url}: {why}", "update the server, or name another one")
         check_nodes(manifest.server.collections, connection)
-        pieces = _pieces_on_server(manifest, install, connection, new=to is not None)
+        ours = () if left is None else left.ours(connection)
+        pieces = _pieces_on_server(manifest, install, connection, ours, new=to is not None)
         warnings = _warnings(manifest, version, pieces, connection, in_place=to is None)
     url = connection.address.url
-    if to is not None:
-        check_new(to, snapshot, manifest, host)
-        target = ServerTarget(url, version, pieces)
-        return RestorePlan(
-            snapshot, manifest, to=to, warnings=warnings, ledger=ledger, not_read=not_read, server=target
+    plan = RestorePlan(snapshot, manifest, to=to, warnings=warnings, ledger=ledger, not_read=not_read)
+
+    def erasing(uid: int) -> ToErase:
+        return plan_erasing_on_server(
+            snapshot, manifest, erasures, of, install, host, say, ledger=ledger, uid=uid
         )
+
+    if to is not None:
+        plan = replace(plan, server=ServerTarget(url, version, pieces))
+        if left is not None:
+            plan = replace(plan, interrupted=left.said(snapshot))
+        if left is not None and left.published and left.snapshot == snapshot:
+            return plan
+        check_new(to, snapshot, manifest, host)
+        erase = erasing(owner_of_new(to, host)[0])
+        check_new(to, snapshot, manifest, host, times_of(erase))
+        return replace(plan, erase=erase)
     history = target_of("history", install.history.value, host)
     check_names([history.real])
     unseen = refuse_in_use(install, host)
@@ -131,18 +161,28 @@ def plan_server_restore(
     cut_off = server_interrupted(install, host)
     if cut_off is not None:
         _check_course(cut_off, snapshot, history.real)
+    behind = False
+    if cut_off is not None and cut_off.snapshot == snapshot and cut_off.course == "finish":
+        salts = [one.salt for one in erasures]
+        behind = core.is_behind(salts, cut_off.erased, audited=cut_off.audited)
+        cut_off = replace(cut_off, course="back") if behind else cut_off
+    try:
+        erase = erasing(owners_of([history])["history"][0])
+    except Refused:
+        if behind or cut_off is None or (cut_off.snapshot, cut_off.course) != (snapshot, "finish"):
+            raise
+        erase = ToErase(covering=Covering(erasures))  # its copy is made: it needs no mem0 any more
+    check_room([history], manifest, host, times_of(erase))
     folder = os.path.dirname(os.path.realpath(snapshot))  # noqa: PTH120
-    return RestorePlan(
-        snapshot,
-        manifest,
+    return replace(
+        plan,
         install=install,
         targets=(history,),
         warnings=(*warnings, NOBODY_SEES),
         unseen=unseen,
         interrupted=cut_off,
-        ledger=ledger,
-        not_read=not_read,
         server=ServerTarget(url, version, pieces, folder),
+        erase=erase,
     )
 
 
@@ -150,11 +190,11 @@ NOBODY_SEES: Final = "Who else writes to a server cannot be seen from here: stop
 
 
 def _pieces_on_server(
-    manifest: Manifest, install: Install, connection: Connection, *, new: bool
+    manifest: Manifest, install: Install, connection: Connection, ours: Collection[str], *, new: bool
 ) -> tuple[ServerPiece, ...]:
     """The collections that a restore makes or replaces. Raises Refused."""
     assert manifest.server is not None
-    there = serversnapshots.names(connection)
+    there = set(serversnapshots.names(connection)).difference(ours)
     base = install.collection.value
     if new and install.collection.decided_by == "mem0's default":
         memories = next(one for one in manifest.server.collections if one.role == "memories")
@@ -274,7 +314,7 @@ def apply_server_restore(
     started = time.monotonic()
     with connection_to(install) as connection:
         if plan.to is not None:
-            done = _into_new(plan, host, connection, say)
+            done = _into_new(plan, host, install, connection, say)
         else:
             done = _in_place(plan, host, install, connection, say, now)
     return replace(done, seconds=time.monotonic() - started)
@@ -296,22 +336,56 @@ def _stage_log(plan: RestorePlan, snapshot: str, manifest: Manifest, target: Pat
         raise Failed(f"{target} does not hold the rows of the snapshot; nothing was changed")
 
 
-def _put_all(
-    connection: Connection, snapshot: str, manifest: Manifest, names: dict[str, str], say: Progress
-) -> None:
+@dataclass(frozen=True)
+class _Source:
+    """What is put back: a snapshot, or the copy of it without who was erased since. `folder` has its files."""
+
+    folder: Path
+    manifest: Manifest
+
+    @property
+    def copies(self) -> dict[str, CollectionCopy]:
+        """Its collections by their paths."""
+        assert self.manifest.server is not None
+        return {one.path: one for one in self.manifest.server.collections}
+
+
+def _of_snapshot(path: str) -> _Source:
+    data = snapshots.small_file(Path(path) / snapshot_core.MANIFEST)
+    return _Source(Path(path), snapshot_core.parse_manifest(data))
+
+
+def _erased(
+    plan: RestorePlan,
+    history: Path,
+    folder: Path,
+    onto: Install,
+    connection: Connection,
+    host: Host,
+    say: Progress,
+    owner: tuple[int, int],
+) -> _Source:
+    """Erases in copies who was erased since: in the staged log, and in one of the collections that lies in the staging
+    folder then. Raises as erased_copy."""
+    if not plan.erase.anything:
+        return _Source(Path(plan.snapshot), plan.manifest)
+    of = plan.install or original(plan.manifest, onto.agent_python)
+    manifest = erased_copy(plan, history, folder, of, onto, connection, host, say, owner)
+    return _Source(folder / COPY, manifest)
+
+
+def _put_all(connection: Connection, source: _Source, names: Mapping[str, str], say: Progress) -> None:
     """Each collection over, or in place of none. Raises ServerProblem, OSError, Failed where one cannot be read."""
-    shas = {file.path: file.sha256 for file in manifest.files}
-    assert manifest.server is not None
-    copies = {one.path: one for one in manifest.server.collections}
+    shas = {file.path: file.sha256 for file in source.manifest.files}
     for number, (path, name) in enumerate(names.items()):
         say("putting the collections onto the server", number, len(names))
-        serversnapshots.put_back(connection, name, copies[path], Path(snapshot), shas)
+        serversnapshots.put_back(connection, name, source.copies[path], source.folder, shas)
         why = serversnapshots.wait_until_ready(connection, name)
         if why is not None:
             raise Failed(f"{name} was put back and cannot be read: {why}")
 
 
-def _differing(connection: Connection, manifest: Manifest, names: dict[str, str]) -> tuple[str, ...]:
+def _differing(connection: Connection, manifest: Manifest, names: Mapping[str, str]) -> tuple[str, ...]:
     """What the collections hold other than the snapshot's, one sentence each. Raises ServerProblem."""
     assert manifest.server is not None
     said = []
@@ -328,72 +402,130 @@ def _differing(connection: Connection, manifest: Manifest, names: dict[str, str]
     return tuple(said)
 
 
-def _into_new(plan: RestorePlan, host: Host, connection: Connection, say: Progress) -> Restored:
+def _into_new(
+    plan: RestorePlan, host: Host, install: Install, connection: Connection, say: Progress
+) -> Restored:
     assert plan.to is not None and plan.server is not None
+    left = left_new(plan.to, host)
+    if left is not None and left.published:
+        return _published(left, plan, connection)
     target = Path(resolved(plan.to, host))
     staged = Path(core.staging_beside(str(target)))
-    owner = exchange.owner_of(target)
-    if owner is None:
-        owner = (folder_owner(target.parent) if os.geteuid() == 0 else None) or (os.geteuid(), os.getegid())
-    pieces = plan.server.collections
-    left: list[str] = []
+    check_no_newer(plan, host)
+    owner = owner_of_new(plan.to, host)
+    stay: list[str] = []
     try:
         exchange.make_parents(target.parent, owner)
         with exchange.staging(staged) as there:
             try:
                 if there:
+                    _remove_left_new(connection, staged, plan)
+                    remove_noted_scratch(connection, staged)
                     exchange.empty_staging([staged])
                 say("copying the log", None, None)
-                _stage_log(plan, plan.snapshot, plan.manifest, staged / snapshot_core.HISTORY)
-                exchange.take_after(staged, target if target.is_dir() else None, owner)
-                files.sync_tree(staged)
-                with _kept_when_whole(connection, plan, left, say) as keep:
+                log = staged / snapshot_core.HISTORY
+                _stage_log(plan, plan.snapshot, plan.manifest, log)
+                source = _erased(plan, log, staged, install, connection, host, say, owner)
+                names = {piece.path: piece.name for piece in plan.server.collections}
+                _note_new(staged, connection, source, names, plan.snapshot)
+                with _kept_when_whole(connection, source, names, stay, say) as keep:
                     wrong: list[SnapshotProblem] = []
-                    for piece in pieces:
-                        compare_points(connection, piece.copy, piece.name, wrong)
+                    for path, name in names.items():
+                        compare_points(connection, source.copies[path], name, wrong)
                     if wrong:
                         raise Failed(f"what the server made is not the snapshot's ({wrong[0].detail})")
+                    exchange.drop(staged, COPY, SCRATCH_NOTE)
+                    exchange.take_after(staged, target if target.is_dir() else None, owner)
+                    files.sync_tree(staged)
                     exchange.publish_folder(staged, target)
                     keep()
             except BaseException:
-                if exchange.identity_of(staged) is not None:
-                    with suppress(OSError):
-                        exchange.remove_staging([staged])
+                # where a collection stays, the note of it does too, for the next run
+                if exchange.identity_of(staged) is not None and not stay:
+                    _clear_away(connection, staged)
                 raise
     except (OSError, sqlite3.Error, ServerProblem, Failed) as error:
-        _nothing_restored(error, plan, left)
+        _nothing_restored(error, plan, stay)
+    _forget_new(target)
+    return replace(_restored_new(plan, source.manifest), erased=plan.erase if plan.erase.anything else None)
+
+
+def _forget_new(target: Path) -> None:
+    """Both are there: the note of it goes. Raises Failed."""
+    try:
+        exchange.drop(target, NEW_NOTE)
+    except OSError as error:
+        raise Failed(
+            f"both stores are restored, but {target / NEW_NOTE} cannot be removed: {words(error)}",
+            "the same command removes it",
+        ) from None
+
+
+def _published(left: LeftNew, plan: RestorePlan, connection: Connection) -> Restored:
+    """Finishes a restore that was cut off when all was there."""
+    assert plan.server is not None
+    between = tuple(
+        f"{name} holds other points than were put into it: somebody wrote to it."
+        for name, (_, digest) in left.made.items()
+        if digest and not left.is_as_made(connection, name)
+    )
+    _forget_new(left.folder)
+    names = {f"{piece.role}": left.made.get(piece.name, (None, ""))[0] for piece in plan.server.collections}
+    counts, _ = log_counts(left.folder / snapshot_core.HISTORY)
+    counts |= {"memories": names.get("memories"), "entities": names.get("entities", 0)}
+    done = _restored_new(plan, replace(plan.manifest, counts={**plan.manifest.counts, **counts}))
+    return replace(done, resumed=True, between=between)
+
+
+def _clear_away(connection: Connection, folder: Path) -> None:
+    """After a failure: the staging folder goes, unless a scratch collection stays that only its note tells."""
+    with suppress(OSError, Failed):
+        remove_noted_scratch(connection, folder)
+        exchange.remove_staging([folder])
+
+
+def _restored_new(plan: RestorePlan, manifest: Manifest) -> Restored:
+    assert plan.server is not None
     return Restored(
         plan.snapshot,
-        plan.manifest,
+        manifest,
         history=f"{plan.to}/{snapshot_core.HISTORY}",
         vectors=plan.server.url,
         in_place=False,
         warnings=plan.warnings,
-        collection=next(piece.name for piece in pieces if piece.role == "memories"),
+        settled=plan.interrupted,
+        collection=next(piece.name for piece in plan.server.collections if piece.role == "memories"),
     )
 
 
 def _nothing_restored(
-    error: OSError | sqlite3.Error | ServerProblem | Failed, plan: RestorePlan, left: Sequence[str]
+    error: OSError | sqlite3.Error | ServerProblem | Failed, plan: RestorePlan, stay: Sequence[str]
 ) -> NoReturn:
     what = error.message if isinstance(error, Mem0auditError) else words(error)
     what = what.removesuffix("; nothing was changed")
-    also = f"; {', '.join(left)} may be on the server still" if left else ""
-    raise Failed(f"{what}; nothing was restored{also}", "the same command begins again") from None
+    also = f"; {', '.join(stay)} may be on the server still" if stay else ""
+    then = "the same command removes that, and begins again" if stay else "the same command begins again"
+    raise Failed(f"{what}; nothing was restored{also}", then) from None
 
 
 class _kept_when_whole:  # noqa: N801 - used as a with statement
     """The new collections on the server: removed at the end, unless `keep` was called."""
 
-    def __init__(self, connection: Connection, plan: RestorePlan, left: list[str], say: Progress) -> None:
-        assert plan.server is not None
-        self.connection, self.plan, self.left, self.say = connection, plan, left, say
-        self.names = {piece.path: piece.name for piece in plan.server.collections}
+    def __init__(
+        self,
+        connection: Connection,
+        source: _Source,
+        names: Mapping[str, str],
+        stay: list[str],
+        say: Progress,
+    ) -> None:
+        self.connection, self.source, self.names = connection, source, names
+        self.stay, self.say = stay, say
         self.kept = False
 
     def __enter__(self) -> Callable[[], None]:
         try:
-            _put_all(self.connection, self.plan.snapshot, self.plan.manifest, self.names, self.say)
+            _put_all(self.connection, self.source, self.names, self.say)
         except BaseException:
             self._remove(APPEARS_S)
             raise
@@ -407,9 +539,106 @@ class _kept_when_whole:  # noqa: N801 - used as a with statement
             self._remove(0.0)
 
     def _remove(self, wait_s: float) -> None:
-        self.left += [
+        self.stay += [
             name for name in self.names.values() if not serversnapshots.dropped(self.connection, name, wait_s)
         ]
+
+
+# --- New collections of a run that was killed ----------------------------------------------------------------
+
+NEW_NOTE: Final = "collections.json"
+"""In the staging folder, and for a moment in the new folder: which collections are made, with what in them."""
+
+
+@dataclass(frozen=True)
+class LeftNew:
+    """What a restore into a new folder noted, and was cut off. `published`: the folder is there, and whole. `made` are
+    the number and digest of the points of each collection, None and "" where they are not known."""
+
+    folder: Path
+    url: str
+    snapshot: str
+    published: bool
+    made: Mapping[str, tuple[int | None, str]]
+
+    def ours(self, connection: Connection) -> tuple[str, ...]:
+        """Those that are on the server, and hold just what was put into them: nobody else made or changed them since.
+        Raises Refused where one does not, ServerProblem."""
+        if self.url != connection.address.url:
+            return ()
+        there = set(serversnapshots.names(connection))
+        for name in there & set(self.made):
+            if not self.published and not self.is_as_made(connection, name):
+                raise Refused(
+                    f"{self.url}: a restore was cut off that was to make {name}, which is there and not known to hold "
+                    "what that would have put into it: it is left alone",
+                    f"if nobody needs it, remove it there: DELETE {self.url}{collection_path(name)}\n"
+                    f"or forget that restore: rm -r {shell_word(str(self.folder))}",
+                )
+        return tuple(there & set(self.made))
+
+    def is_as_made(self, connection: Connection, name: str) -> bool:
+        """Whether a collection holds just what was put into it. Raises ServerProblem."""
+        points, digest = self.made[name]
+        if not digest or serversnapshots.wait_until_ready(connection, name, 0.0) is not None:
+            return False
+        read = serversnapshots.read_digest(connection, name)
+        return (read.count, read.hexdigest()) == (points, digest)
+
+    def said(self, snapshot: str) -> Interrupted:
+        """It, as what the next run does about it."""
+        course: core.Course = "finish" if self.published and self.snapshot == snapshot else "clean"
+        return Interrupted(str(self.folder), self.snapshot, None, course)
+
+
+def left_new(to: str, host: Host) -> LeftNew | None:
+    """What a restore into a new folder left that was cut off; None where none did, or one is at work. Changes nothing.
+    Raises Refused."""
+    try:
+        target = Path(resolved(to, host))
+        staged = Path(core.staging_beside(str(target)))
+        if os.path.lexists(staged) and exchange.at_work(staged):
+            return None
+        return _noted_new(target, published=True) or _noted_new(staged, published=False)
+    except OSError as error:
+        raise Refused(f"{to}: {words(error)}") from None
+
+
+def _noted_new(folder: Path, *, published: bool) -> LeftNew | None:
+    """What is noted in a folder; None where nothing is. Raises Refused, OSError."""
+    try:
+        raw = json.loads(snapshots.small_file(folder / NEW_NOTE))
+        made = {str(name): (points, str(digest)) for name, (points, digest) in raw["made"].items()}
+        return LeftNew(folder, str(raw["url"]), str(raw["snapshot"]), published, made)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise Refused(f"{folder / NEW_NOTE} does not read", "look at it, and move it away by hand") from None
+
+
+def _note_new(
+    staged: Path, connection: Connection, source: _Source, names: Mapping[str, str], snapshot: str
+) -> None:
+    """Notes which collections are made, before the first is. Raises OSError."""
+    made = {name: (source.copies[path].points, source.copies[path].digest) for path, name in names.items()}
+    noted = {"url": connection.address.url, "snapshot": snapshot, "made": made}
+    exchange.write_in(staged, NEW_NOTE, json.dumps(noted).encode("ascii"))
+
+
+def _remove_left_new(connection: Connection, staged: Path, plan: RestorePlan) -> None:
+    """Removes what a run made that was killed. Raises Refused, Failed, ServerProblem."""
+    assert plan.to is not None
+    left = _noted_new(staged, published=False)
+    if left is None:
+        return
+    if left.url != connection.address.url:
+        raise Refused(
+            f"a restore into {plan.to} was cut off that made collections on {left.url}",
+            f"with --qdrant-url {left.url} they are removed; to forget that one: rm -r {shell_word(str(staged))}",
+        )
+    stays = [name for name in left.ours(connection) if not serversnapshots.dropped(connection, name)]
+    if stays:
+        raise Failed(f"{stays[0]}, which a run that was cut off made, cannot be removed")
 
 
 # --- In place ---------------------------------------------------------------------------------------------------------
@@ -435,13 +664,17 @@ def _in_place(
         except OSError as error:
             raise Failed(f"{words(error)}; nothing was changed") from None
         refuse_in_use(install, host)
+        settled = None
         if intent is not None:
-            return _go_on(intent, plan, host, install, connection, folder, say)
+            salts, of_this = plan.erase.salts, intent.snapshot == plan.snapshot
+            if not of_this or not core.is_behind(salts, intent.erased, audited=intent.done):
+                return _go_on(intent, plan, host, install, connection, folder, say)
+            _undo(intent, connection, folder, say)
+            settled = plan.interrupted
         try:
             begun = _prepared(plan, host, install, connection, folder, owners, say, now)
         except BaseException as error:
-            with suppress(OSError):
-                exchange.remove_staging([folder])
+            _clear_away(connection, folder)
             if isinstance(error, (OSError, sqlite3.Error)):
                 raise Failed(
                     f"{words(error)}; nothing was changed", "the same command begins again"
@@ -449,7 +682,27 @@ def _in_place(
             if isinstance(error, ServerProblem):
                 raise Failed(f"{error.message}; nothing was changed", error.hint) from None
             raise
-        return _through(begun, plan, host, install, connection, folder, say)
+        done = _through(begun, plan, host, install, connection, folder, say)
+    return replace(done, settled=settled, erased=plan.erase if plan.erase.anything else None)
+
+
+def _undo(intent: ServerIntent, connection: Connection, folder: Path, say: Progress) -> None:
+    """Takes back one that was cut off and does not know of an erasure since, so that it is begun again. Raises Failed,
+    Refused."""
+    if intent.url != connection.address.url:
+        raise Refused(
+            f"a restore onto {intent.url} was cut off here", "finish it with that --qdrant-url first"
+        )
+    say("an earlier restore was cut off: taking it back", None, None)
+    try:
+        _put_what_was_there(intent, connection, say)
+        exchange.empty_staging([folder])
+    except (OSError, Mem0auditError, exchange.InUse) as problem:
+        why = problem.message if isinstance(problem, Mem0auditError) else str(problem)
+        raise Failed(
+            f"an earlier restore was cut off before somebody was erased, and cannot be taken back: {why}",
+            "the same command tries again; keep every agent stopped until then",
+        ) from None
 
 
 def _prepared(
@@ -465,16 +718,18 @@ def _prepared(
     """All that comes before the first change; the intent, written. Raises Failed, Refused, ServerProblem, OSError."""
     assert plan.server is not None
     (target,) = plan.targets
-    _remove_left_scratch(connection, folder)
+    remove_noted_scratch(connection, folder)
+    check_no_newer(plan, host)
     kept = _snapshot_of_what_is_there(plan, host, install, say, now)
     exchange.empty_staging([folder])
     staged = folder / snapshot_core.HISTORY
     say("copying the log", None, None)
     _stage_log(plan, plan.snapshot, plan.manifest, staged)
+    source = _erased(plan, staged, folder, install, connection, host, say, owners["history"])
     old = Path(target.real) if target.exists else None
     exchange.take_after(staged, old, owners["history"])
     files.sync_tree(folder)
-    _prove(plan, connection, folder, say)
+    _prove(source, plan, connection, folder, say)
     refuse_in_use(install, host)  # again: all that took its time
     _unchanged(kept, plan, connection)
     stem = snapshot_core.name_of(now())
@@ -491,6 +746,8 @@ def _prepared(
         history=target.real,
         names={piece.path: piece.name for piece in plan.server.collections},
         pieces=_log_pieces(target.real, staged, stem),
+        erased=plan.erase.salts,
+        copied=plan.erase.anything,
     )
     _write_intent(folder, intent)
     return intent
@@ -544,22 +801,16 @@ def _snapshot_of_what_is_there(
     return taken.path
 
 
-SCRATCH_NOTE: Final = "scratch.json"
-
-
-def _prove(plan: RestorePlan, connection: Connection, folder: Path, say: Progress) -> None:
+def _prove(source: _Source, plan: RestorePlan, connection: Connection, folder: Path, say: Progress) -> None:
     """The server makes the collections under scratch names, which are compared and removed; they are noted in the
     staging folder before, for the run after a kill. Raises Failed where they are not the snapshot's, ServerProblem."""
     assert plan.server is not None
-    copies = [piece.copy for piece in plan.server.collections]
+    copies = [source.copies[piece.path] for piece in plan.server.collections]
     names = scratch_names(copies, secrets.token_hex(6))
-    noted = json.dumps({"url": connection.address.url, "names": sorted(names.values())})
-    exchange.write_in(folder, SCRATCH_NOTE, noted.encode("ascii"))
+    note_scratch(folder, connection, names.values())
     wrong: list[SnapshotProblem] = []
     left: list[str] = []
-    with put_as(
-        connection, plan.manifest, Path(plan.snapshot), copies, lambda one: names[one.name], say, left
-    ):
+    with put_as(connection, source.manifest, source.folder, copies, lambda one: names[one.name], say, left):
         for one in copies:
             say(f"reading {one.name} under a scratch name", None, None)
             compare_points(connection, one, names[one.name], wrong)
@@ -567,23 +818,6 @@ def _prove(plan: RestorePlan, connection: Connection, folder: Path, say: Progres
         raise Failed(f"{wrong[0].path} {wrong[0].detail}; nothing was changed")
     if left:
         raise Failed(f"the scratch collection {left[0]} could not be removed again; nothing else was changed")
-
-
-def _remove_left_scratch(connection: Connection, folder: Path) -> None:
-    """Removes the scratch collections of a run that was killed. Raises Failed where one stays."""
-    try:
-        noted = json.loads(snapshots.small_file(folder / SCRATCH_NOTE))
-        names = [str(name) for name in noted["names"] if str(name).startswith(SCRATCH)]
-        url = noted["url"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return
-    if url != connection.address.url:
-        return
-    stays = [name for name in names if not serversnapshots.dropped(connection, name)]
-    if stays:
-        raise Failed(
-            f"{stays[0]}, which a run that was cut off left there, cannot be removed; nothing was changed"
-        )
 
 
 def _unchanged(kept: str | None, plan: RestorePlan, connection: Connection) -> None:
@@ -594,7 +828,7 @@ def _unchanged(kept: str | None, plan: RestorePlan, connection: Connection) -> N
         if set(serversnapshots.names(connection)) & {piece.name for piece in plan.server.collections}:
             raise Refused("a collection came meanwhile; nothing was changed", "run it again")
         return
-    manifest = snapshot_core.parse_manifest(snapshots.small_file(Path(kept) / snapshot_core.MANIFEST))
+    manifest = _of_snapshot(kept).manifest
     assert manifest.server is not None
     changed = _differing(connection, manifest, {one.path: one.name for one in manifest.server.collections})
     if changed:
@@ -615,17 +849,22 @@ def _through(
 ) -> Restored:
     """From the intent to the end; taken back where it fails and the server still does what it is asked."""
     try:
-        _put_both(intent, plan.snapshot, plan.manifest, connection, say)
+        _put_both(intent, _source_of(intent, plan, folder), connection, say)
     except BaseException as error:  # noqa: BLE001 - taken back whatever it is, and raised again
         _take_back(intent, connection, folder, error, say)
     return _end(intent, plan, host, install, connection, folder, say)
 
 
-def _put_both(
-    intent: ServerIntent, snapshot: str, manifest: Manifest, connection: Connection, say: Progress
-) -> None:
+def _source_of(intent: ServerIntent, plan: RestorePlan, folder: Path) -> _Source:
+    """What an intent puts back. Raises Refused, OSError."""
+    if intent.copied:
+        return _Source(folder / COPY, staged_manifest(folder))
+    return _Source(Path(plan.snapshot), plan.manifest)
+
+
+def _put_both(intent: ServerIntent, source: _Source, connection: Connection, say: Progress) -> None:
     """The points, then the log. Raises ServerProblem, Failed, Refused, OSError, exchange.InUse."""
-    _put_all(connection, snapshot, manifest, dict(intent.names), say)
+    _put_all(connection, source, intent.names, say)
     say("exchanging the log", None, None)
     real = Path(intent.history)
     with ExitStack() as stack:
@@ -646,20 +885,7 @@ def _take_back(
     elif isinstance(error, exchange.InUse):
         what = f"{error} is in use"
     try:
-        exchange.back(intent.pieces)
-        if intent.kept is None:
-            gone = [
-                name for name in intent.names.values() if not serversnapshots.dropped(connection, name, 3.0)
-            ]
-            if gone:
-                raise Failed(f"{gone[0]} cannot be removed again")
-        else:
-            manifest = snapshot_core.parse_manifest(
-                snapshots.small_file(Path(intent.kept) / snapshot_core.MANIFEST)
-            )
-            _put_all(connection, intent.kept, manifest, _names_of(manifest, intent), say)
-            if _differing(connection, manifest, _names_of(manifest, intent)):
-                raise Failed("the server does not hold what it held")
+        _put_what_was_there(intent, connection, say)
     except (OSError, Mem0auditError, exchange.InUse) as second:
         why = second.message if isinstance(second, Mem0auditError) else str(second)
         raise Failed(
@@ -672,6 +898,20 @@ def _take_back(
     if isinstance(error, (OSError, sqlite3.Error, Mem0auditError, exchange.InUse)):
         raise Failed(f"{what}; it was taken back, both stores are as they were") from None
     raise error
+
+
+def _put_what_was_there(intent: ServerIntent, connection: Connection, say: Progress) -> None:
+    """Both stores as they were before a restore. Raises Failed, ServerProblem, OSError, exchange.InUse."""
+    exchange.back(intent.pieces)
+    if intent.kept is None:
+        gone = [name for name in intent.names.values() if not serversnapshots.dropped(connection, name, 3.0)]
+        if gone:
+            raise Failed(f"{gone[0]} cannot be removed again")
+        return
+    kept = _of_snapshot(intent.kept)
+    _put_all(connection, kept, _names_of(kept.manifest, intent), say)
+    if _differing(connection, kept.manifest, _names_of(kept.manifest, intent)):
+        raise Failed("the server does not hold what it held")
 
 
 def _names_of(manifest: Manifest, intent: ServerIntent) -> dict[str, str]:
@@ -700,13 +940,19 @@ def _go_on(
     try:
         if intent.snapshot == plan.snapshot:
             if not intent.done:
-                _put_both(intent, plan.snapshot, plan.manifest, connection, say)
+                _put_both(intent, _source_of(intent, plan, folder), connection, say)
             done = _end(intent, plan, host, install, connection, folder, say)
             return replace(done, resumed=True, settled=plan.interrupted)
         if intent.kept != plan.snapshot:
             raise Refused(f"a restore of {intent.snapshot} was cut off here", "finish it first")
+        if plan.erase.anything:
+            raise Refused(
+                f"somebody was erased since {plan.snapshot} was taken, the way back from a restore that was cut off",
+                f"finish that one first:  mem0audit snapshot restore {shell_word(intent.snapshot)} --in-place",
+            )
         exchange.back(intent.pieces)
-        _put_all(connection, plan.snapshot, plan.manifest, _names_of(plan.manifest, intent), say)
+        source = _Source(Path(plan.snapshot), plan.manifest)
+        _put_all(connection, source, _names_of(plan.manifest, intent), say)
         between = _differing(connection, plan.manifest, _names_of(plan.manifest, intent))
         exchange.remove_staging([folder])
     except exchange.InUse as problem:
@@ -718,7 +964,7 @@ def _go_on(
             "the same command tries again; keep every agent stopped until then",
         ) from None
     taken_back = None if plan.interrupted is None else replace(plan.interrupted, course="back")
-    return _restored(plan, install, connection, (), between, taken_back, None)
+    return _restored(plan, plan.manifest, install, connection, (), between, taken_back, None)
 
 
 def _end(
@@ -733,11 +979,11 @@ def _end(
     """Both are in place: looked at, looked at again, what was replaced put aside, the intent removed. Raises Failed."""
     try:
         say("looking at the result", None, None)
-        names = dict(intent.names)
-        between = _differing(connection, plan.manifest, names)
+        manifest = _source_of(intent, plan, folder).manifest
+        between = _differing(connection, manifest, intent.names)
         if not between:
             time.sleep(AFTERWARDS_S)
-            between = _differing(connection, plan.manifest, names)
+            between = _differing(connection, manifest, intent.names)
         _write_intent(folder, replace(intent, done=True))
         replaced = exchange.put_aside(intent.pieces)
         record(intent.history, replaced, intent.snapshot, intent.started_at, "restore")
@@ -748,12 +994,13 @@ def _end(
             f"both stores are restored, but not all was looked at and put aside: {what}",
             "the same command finishes it",
         ) from None
-    done = _restored(plan, install, connection, replaced, between, None, intent.kept)
+    done = _restored(plan, manifest, install, connection, replaced, between, None, intent.kept)
     return put_to_the_chain(done, plan, install, host, say)
 
 
 def _restored(
     plan: RestorePlan,
+    manifest: Manifest,
     install: Install,
     connection: Connection,
     replaced: Sequence[str],
@@ -764,7 +1011,7 @@ def _restored(
     assert plan.server is not None
     return Restored(
         plan.snapshot,
-        plan.manifest,
+        manifest,
         history=install.history.value,
         vectors=connection.address.url,
         in_place=True,

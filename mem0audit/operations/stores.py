@@ -42,11 +42,13 @@ class Served:
     address: ServerAddress
     key: Secret | None
     collection: str
+    alone: bool = False
+    """No other collection than that one and its entities is there for it."""
 
     @contextmanager
     def _connected(self) -> Iterator[ServerStore]:
         with Connection(self.address, self.key) as connection:
-            yield ServerStore(connection, self.collection)
+            yield ServerStore(connection, self.collection, alone=self.alone)
 
     def layout(self) -> StoreLayout:
         """What collections there are; never raises."""
@@ -97,7 +99,15 @@ def store_of(install: Install, folder: str | None = None) -> EmbeddedStore | Ser
     return served_by(install)
 
 
-def served_by(install: Install) -> Served:
-    """The server of an install whose memories are on one."""
+def served_by(install: Install, *, alone: bool = False) -> Served:
+    """The server of an install whose memories are on one; `alone`: for these and their entities only."""
     assert install.server_url is not None
-    return Served(parse_address(install.server_url.value), install.server_key, install.collection.value)
+    address = parse_address(install.server_url.value)
+    return Served(address, install.server_key, install.collection.value, alone)
+
+
+def store_of_copy(copy: Install) -> EmbeddedStore | Served:
+    """The vector store of a copy that nobody else has open: a folder, or a scratch collection and its entities."""
+    return (
+        served_by(copy, alone=True) if copy.vectors is None else EmbeddedStore(copy.vectors.value, alone=True)
+    )

@@ -104,6 +104,8 @@ def _onto_server(plan: RestorePlan, server: ServerTarget, screen: Screen) -> lis
         lines += screen.wrap(
             f"First a snapshot of what is there, in {server.folder}; then it is tried under a scratch name."
         )
+    if plan.erase.covering.erasures:
+        lines += screen.wrap("To see whom it holds it was put there under a scratch name, and removed again.")
     return lines
 
 
@@ -166,7 +168,8 @@ def restored_text(done: Restored, plan: RestorePlan, screen: Screen) -> str:
     if done.between:
         lines += [screen.alarm("Not what the snapshot holds any more:"), *_warnings(done.between, screen)]
     elif done.collection is not None:
-        lines += screen.wrap("Read again: the same points and changes as when it was taken.")
+        less = ", less who was erased since" if plan.erase.anything and not done.resumed else ""
+        lines += screen.wrap(f"Read again: the same points and changes as when it was taken{less}.")
     elif done.not_audited is not None:
         lines += screen.wrap(f"Not compared with the snapshot again: {done.not_audited}.")
     else:

@@ -125,6 +125,17 @@ def empty_staging(folders: Sequence[Path]) -> None:
                 entry.unlink()
 
 
+def drop(folder: Path, *names: str) -> None:
+    """Removes these of what a restore put into a folder, where they are there. Raises OSError."""
+    for name in names:
+        files.step("restore.drop")
+        if (folder / name).is_dir() and not (folder / name).is_symlink():
+            shutil.rmtree(folder / name)
+        else:
+            (folder / name).unlink(missing_ok=True)
+    _sync(folder)
+
+
 def remove_staging(folders: Sequence[Path]) -> None:
     """Removes staging folders with all that they hold. Raises OSError."""
     empty_staging(folders)

@@ -13,6 +13,7 @@ import re
 from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -103,6 +104,55 @@ def create_as_mem0(
     for field in OWNER_FIELDS:
         body = {"field_name": field, "field_schema": "keyword"}
         connection.put(collection_path(name, "index"), body, timeout=WRITE_S, wait="true")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How a collection is made: its `config` and its payload `indexes` (by field) as the server says them."""
+
+    config: Mapping[str, Any]
+    indexes: Mapping[str, Mapping[str, Any]]
+
+    def same(self, other: Kind) -> bool:
+        """Whether another one is made alike; a server fills in for itself how it optimizes and logs."""
+        own = ("optimizer_config", "wal_config")
+        one, its = ({k: v for k, v in of.config.items() if k not in own} for of in (self, other))
+        return one == its and self.indexes == other.indexes
+
+    @property
+    def vectors(self) -> Mapping[str, Any] | None:
+        """The size and distance of its vectors; None where it has others than mem0 makes."""
+        params = self.config["params"]
+        vectors = params.get("vectors") or {}
+        if set(vectors) == {""}:
+            vectors = vectors[""]
+        if type(vectors.get("size")) is not int or vectors.get("distance") not in DISTANCES:
+            return None
+        if vectors.get("multivector_config") or set(params.get("sparse_vectors") or {}) - {"bm25"}:
+            return None
+        found: Mapping[str, Any] = vectors
+        return found
+
+
+def kind_of(connection: Connection, name: str) -> Kind:
+    """How a collection is made. Raises ServerProblem."""
+    info = connection.get(collection_path(name))
+    indexes = {
+        str(field): {key: value for key, value in said.items() if key != "points"}
+        for field, said in (info.get("payload_schema") or {}).items()
+    }
+    return Kind(info["config"], indexes)
+
+
+def create_alike(connection: Connection, name: str, kind: Kind) -> None:
+    """A new, empty collection that is made as another one is. Raises ServerProblem."""
+    config = dict(kind.config)
+    body = {**config.pop("params"), "optimizers_config": config.pop("optimizer_config", None), **config}
+    body = {key: value for key, value in body.items() if value is not None}
+    connection.put(collection_path(name), body, timeout=WRITE_S)
+    for field, said in kind.indexes.items():
+        index = {"field_name": field, "field_schema": said.get("params") or said["data_type"]}
+        connection.put(collection_path(name, "index"), index, timeout=WRITE_S, wait="true")
 
 
 def count(connection: Connection, name: str) -> int:

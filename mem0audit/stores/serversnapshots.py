@@ -315,21 +315,33 @@ def put(connection: Connection, collection: str, source: Path, sha256: str, shar
     files.step("server.put.done")
 
 
-def dropped(connection: Connection, collection: str, wait_s: float = 0.0) -> bool:
+def dropped(connection: Connection, collection: str, wait_s: float = 0.0, *, snapshots: bool = False) -> bool:
     """Removes a collection that a run of ours made, and that may appear within `wait_s` seconds only; whether it is
-    gone. Raises nothing."""
+    gone. With `snapshots` those of it go first: a server keeps the files of a collection that is gone, and lists them
+    only when there is one of that name again (1.16.3). Raises nothing."""
     files.step("server.drop")
     end = time.monotonic() + wait_s
     while True:
         try:
-            there = collection in names(connection)
-            if there:
+            is_there = collection in names(connection)
+            if is_there:
+                if snapshots:
+                    _remove_snapshots_of(connection, collection)
                 connection.delete(collection_path(collection), timeout=WORK_S)
         except ServerProblem:
             return False
-        if there or time.monotonic() >= end:
+        if is_there or time.monotonic() >= end:
             return True
         time.sleep(0.1)
+
+
+def _remove_snapshots_of(connection: Connection, collection: str) -> None:
+    """Removes every snapshot of a collection that is ours, on every node that is named. Raises ServerProblem."""
+    for node in (connection, *connection.others):
+        shards = node.get(collection_path(collection, "cluster"))["local_shards"]
+        for shard in (None, *(int(one["shard_id"]) for one in shards)):
+            for one in there(node, collection, shard):
+                removed(node, collection, one, shard)
 
 
 # --- What is in one -----------------------------------------------------------------------------------------

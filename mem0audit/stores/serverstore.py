@@ -60,7 +60,7 @@ class ServerStore:
 
     `wanted` is the collection of the install: of that, of its entities and of mem0's telemetry the details are asked,
     others are only named. Where it is not there and only one other could be meant, of that one; None: of all.
-    `pause` waits so many seconds.
+    `alone`: no other collection than that one and its entities is looked at. `pause` waits so many seconds.
     """
 
     def __init__(
@@ -68,10 +68,13 @@ class ServerStore:
         connection: Connection,
         wanted: str | None = None,
         pause: Callable[[float], None] = time.sleep,
+        *,
+        alone: bool = False,
     ) -> None:
         self.connection = connection
         self.wanted = wanted
         self.pause = pause
+        self.alone = alone
 
     def layout(self) -> StoreLayout:
         """The collections there are; never raises: `problem` says why the server could not be asked."""
@@ -83,6 +86,8 @@ class ServerStore:
             names = _names(self.connection.get("/collections"))
             aliases = self._aliases()
             of_mem0 = self._of_mem0(names)
+            if self.alone:
+                names = [name for name in names if name in (self.wanted, f"{self.wanted}{ENTITIES_SUFFIX}")]
             collections = tuple(self._collection(name, name in of_mem0) for name in names)
         except ServerProblem as problem:
             return StoreLayout(url, exists=False, problem=self._problem(problem), version=version)

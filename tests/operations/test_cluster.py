@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mem0audit.core.erasures import RECORD, erasures_text, make_erasure
 from mem0audit.core.errors import Failed, Mem0auditError, Refused
 from mem0audit.core.model import Install
 from mem0audit.core.restore import Restored
@@ -180,6 +182,29 @@ def test_every_shard_is_in_it_and_comes_back_into_new_collections(
     assert restored.collection == "again" and not restored.between
     assert live.state("again", to / "history.db") == before
     assert live.state() == before
+
+
+@pytest.mark.thorough
+def test_who_was_erased_since_is_erased_in_a_copy(live: Live) -> None:
+    """Of every copy of every shard; the others are as they were, and nothing is left on any node."""
+    before, path, gone = live.state(), live.take().path, {memory_id(1), memory_id(3)}
+
+    def held(files: Iterable[Path]) -> set[bytes]:
+        return {one for file in files for one in re.findall(rb"memory [1-4](?!\d)", file.read_bytes())}
+
+    assert {b"memory 1", b"memory 3"} <= held(Path(path).rglob("*.snapshot"))
+    record = erasures_text((make_erasure(this_host().now + 60, "0" * 32, None, gone),))
+    (live.snapshots / RECORD).write_text(record)
+    done = live.restore(path)
+    assert done.erased is not None and (done.erased.memories, done.erased.entities) == (2, 1)
+    now = live.state()
+    assert now[1] == [point for point in before[1] if point["id"] not in gone]
+    assert (now[2:4], now[4], now[5:]) == (before[2:4], [], before[5:])
+    assert live.left() == []
+    assert not [p for node in live.cluster.nodes for p in node.snapshots.rglob("*scratch*.snapshot")]
+    after = live.take()
+    assert after.manifest.counts["memories"] == MANY - 2
+    assert held(Path(after.path).rglob("*.snapshot")) == {b"memory 2", b"memory 4"}
 
 
 @pytest.mark.thorough

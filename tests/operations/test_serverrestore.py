@@ -19,7 +19,7 @@ from mem0audit.core import restore as restore_core
 from mem0audit.core import serverrestore as core
 from mem0audit.core.erasures import RECORD, erasures_text, make_erasure
 from mem0audit.core.errors import Failed, Refused
-from mem0audit.core.model import Install
+from mem0audit.core.model import Install, Origin
 from mem0audit.core.restore import NotAnIntent, Restored
 from mem0audit.install.host import this_host
 from mem0audit.install.locate import Flags, locate
@@ -29,10 +29,12 @@ from mem0audit.operations.serverrestore import apply_server_restore, plan_server
 from mem0audit.operations.serversnapshot import create_of_server, plan_server_create
 from mem0audit.operations.verify import list_snapshots, verify
 from mem0audit.stores import files
+from tests.operations.test_restore import at, die, steps
 from tests.operations.test_snapshot import in_child, killed_at, rows_of
 from tests.qdrant_server import QdrantServer
 from tests.tcp_proxy import Proxy
 
+ALONE: Any = {"ledger": False, "without_erasure_record": True}
 NEW = 3
 """So many memories came after the snapshot."""
 
@@ -114,14 +116,13 @@ class Live:
     def restore(self, snapshot: str, url: str | None = None, **options: Any) -> Restored:
         host, install = this_host(), self.install(url)
         if "collection" in options:
-            given = options.pop("collection")
-            install = replace(
-                install, collection=replace(install.collection, value=given, decided_by="--collection")
-            )
-        plan = plan_server_restore(
-            snapshot, host, install, ledger=False, without_erasure_record=True, **options
-        )
+            install = replace(install, collection=Origin(options.pop("collection"), "--collection"))
+        plan = plan_server_restore(snapshot, host, install, **ALONE, **options)
         return apply_server_restore(plan, host, install)
+
+    def named(self, collection: str) -> Install:
+        install = self.install()
+        return replace(install, collection=Origin(collection, "--collection"))
 
     def names(self) -> list[str]:
         return [one.name for one in list_snapshots(str(self.snapshots))]
@@ -269,17 +270,31 @@ def test_over_a_collection_made_otherwise(both: tuple[Live, str], tmp_path: Path
         live.restore(snapshot, collection="mem0-other")
 
 
-def test_after_an_erasure(both: tuple[Live, str]) -> None:
+def test_who_was_erased_since_is_erased_in_the_copy(both: tuple[Live, str], then: Any) -> None:
+    """Of five memories two, and the entity that links one of them: gone, the others as they were."""
     live, snapshot = both
     record = live.snapshots / RECORD
     was = record.read_bytes() if record.exists() else None
-    at = this_host().now + 60
-    record.write_text(erasures_text((make_erasure(at, "0" * 32, ("alice", None, None)),)))
+    gone = {memory_id(1), memory_id(3)}
+    record.write_text(erasures_text((make_erasure(this_host().now + 60, "0" * 32, None, gone),)))
     try:
-        with pytest.raises(Refused, match="is older than an erasure"):
-            live.restore(snapshot)
+        done = live.restore(snapshot)
     finally:
         record.unlink() if was is None else record.write_bytes(was)
+    assert done.erased is not None
+    assert (done.erased.memories, done.erased.entities, done.erased.rows) == (2, 1, 2)
+    now = live.state()
+    assert now[1] == [p for p in then[1] if p["id"] not in gone]
+    assert (now[2:4], now[4], now[5:]) == (then[2:4], [], then[5:])
+    rows = [row for row in now[0] if row[1] not in gone]
+    assert rows == [row for row in then[0] if row[1] not in gone]
+    assert {row[2:4] for row in now[0] if row[1] in gone} == {(None, ""), ("", None)}
+    assert live.server.collections() == {"mem0", "mem0_entities"}
+    assert not [p for p in live.server.snapshots.rglob("*.snapshot") if "scratch" in str(p)]
+    said = live.server.result("POST", "/collections/mem0/snapshots")
+    held = (live.server.snapshots / "mem0" / said["name"]).read_bytes()
+    assert (b"memory 2" in held, b"memory 1" in held, b"memory 3" in held) == (True, False, False)
+    live.server.result("DELETE", f"/collections/mem0/snapshots/{said['name']}?wait=true")
 
 
 def test_a_damaged_snapshot(both: tuple[Live, str]) -> None:
@@ -410,6 +425,48 @@ def test_a_new_one_that_is_cut_leaves_nothing(both: tuple[Live, str], tmp_path: 
         assert proxy.cuts
     assert live.server.collections() == {"mem0", "mem0_entities"}
     assert list(tmp_path.iterdir()) == []
+
+
+def killed_when(name: str, number: int, work: Callable[[], Any]) -> None:
+    with steps(at(name, number, die)):
+        assert in_child(lambda: work() and 0) == -signal.SIGKILL
+
+
+def test_a_new_one_that_is_killed_is_removed_or_finished(
+    both: tuple[Live, str], then: Any, tmp_path: Path
+) -> None:
+    """By the same command; a collection that holds anything else than what was put there is left alone."""
+    live, snapshot = both
+    new, ours = str(tmp_path / "new"), {"mem0-new", "mem0-new_entities"}
+
+    def again() -> Restored:
+        return live.restore(snapshot, to=new, collection="mem0-new")
+
+    killed_when("server.put.done", 2, again)
+    assert live.server.collections() == {"mem0", "mem0_entities", *ours}
+    found = plan_server_restore(snapshot, this_host(), live.named("mem0-new"), to=new, **ALONE).interrupted
+    assert found is not None and found.course == "clean"
+    live.point("mem0-new", 20, {"data": "somebody else's"})
+    for name in ("mem0-new", "mem0-other"):
+        with pytest.raises(Refused, match="mem0-new, which is there and not known to hold"):
+            live.restore(snapshot, to=new, collection=name)
+    body = {"points": [memory_id(20)]}
+    live.server.result("POST", "/collections/mem0-new/points/delete?wait=true", body)
+    done = live.restore(snapshot, to=new, collection="mem0-other")  # what was left goes, whatever is made now
+    assert live.server.collections() == {"mem0", "mem0_entities", "mem0-other", "mem0-other_entities"}
+    assert not done.resumed and done.settled is not None
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["history.db", "new"]
+    shutil.rmtree(new)
+    for name in ("mem0-other", "mem0-other_entities"):
+        live.server.result("DELETE", f"/collections/{name}")
+    killed_when("restore.drop", 3, again)  # published, and the note of it not yet gone
+    done = again()
+    assert (done.resumed, done.collection, done.between) == (True, "mem0-new", ())
+    assert (done.manifest.counts["memories"], done.manifest.counts["entities"]) == (5, 1)
+    assert rows_of(done.history) == then[0]
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["history.db", "new"]
+    with pytest.raises(Refused, match=r"is not empty|already"):
+        again()
 
 
 BEFORE = ("server.put",)
