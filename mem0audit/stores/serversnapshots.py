@@ -336,12 +336,14 @@ def dropped(connection: Connection, collection: str, wait_s: float = 0.0, *, sna
 
 
 def _remove_snapshots_of(connection: Connection, collection: str) -> None:
-    """Removes every snapshot of a collection that is ours, on every node that is named. Raises ServerProblem."""
+    """Removes every snapshot of a collection that is ours, on every node that is named and answers: that one is away
+    keeps no collection."""
     for node in (connection, *connection.others):
-        shards = node.get(collection_path(collection, "cluster"))["local_shards"]
-        for shard in (None, *(int(one["shard_id"]) for one in shards)):
-            for one in there(node, collection, shard):
-                removed(node, collection, one, shard)
+        with suppress(ServerProblem):
+            shards = node.get(collection_path(collection, "cluster"))["local_shards"]
+            for shard in (None, *(int(one["shard_id"]) for one in shards)):
+                for one in there(node, collection, shard):
+                    removed(node, collection, one, shard)
 
 
 # --- What is in one -----------------------------------------------------------------------------------------
