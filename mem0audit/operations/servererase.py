@@ -300,6 +300,16 @@ def _digest(point: Mapping[str, Any]) -> _Point:
     return _Point(*(blake2b(one, digest_size=16).digest() for one in (vectors, *texts)))
 
 
+def is_part_of(connection: Connection, name: str, whole: str) -> bool:
+    """Whether every point of a collection is one of another's, but for links of entities. Raises ServerProblem."""
+    every = _digests(connection, whole)
+    return all(
+        point_id in every
+        and (every[point_id].vectors, every[point_id].but_links) == (one.vectors, one.but_links)
+        for point_id, one in _digests(connection, name).items()
+    )
+
+
 def _prove_points(
     name: str,
     before: Mapping[PointId, _Point],

@@ -53,6 +53,7 @@ from mem0audit.operations.servererase import (
     COPY,
     SCRATCH_NOTE,
     erased_copy,
+    is_part_of,
     note_scratch,
     plan_erasing_on_server,
     remove_noted_scratch,
@@ -560,6 +561,8 @@ class LeftNew:
     snapshot: str
     published: bool
     made: Mapping[str, tuple[int | None, str]]
+    paths: Mapping[str, str]
+    """Where each lies in the snapshot."""
 
     def ours(self, connection: Connection) -> tuple[str, ...]:
         """Those that are on the server, and hold just what was put into them: nobody else made or changed them since.
@@ -568,13 +571,14 @@ class LeftNew:
             return ()
         there = set(serversnapshots.names(connection))
         for name in there & set(self.made):
-            if not self.published and not self.is_as_made(connection, name):
-                raise Refused(
-                    f"{self.url}: a restore was cut off that was to make {name}, which is there and not known to hold "
-                    "what that would have put into it: it is left alone",
-                    f"if nobody needs it, remove it there: DELETE {self.url}{collection_path(name)}\n"
-                    f"or forget that restore: rm -r {shell_word(str(self.folder))}",
-                )
+            if self.published or self.is_as_made(connection, name) or self._is_part(connection, name):
+                continue
+            raise Refused(
+                f"{self.url}: a restore was cut off that was to make {name}, which is there and not known to hold "
+                "what that would have put into it: it is left alone",
+                f"if nobody needs it, remove it there: DELETE {self.url}{collection_path(name)}\n"
+                f"or forget that restore: rm -r {shell_word(str(self.folder))}",
+            )
         return tuple(there & set(self.made))
 
     def is_as_made(self, connection: Connection, name: str) -> bool:
@@ -584,6 +588,27 @@ class LeftNew:
             return False
         read = serversnapshots.read_digest(connection, name)
         return (read.count, read.hexdigest()) == (points, digest)
+
+    def _is_part(self, connection: Connection, name: str) -> bool:
+        """Whether every point of a collection that is put back shard by shard is one of the snapshot's, which is put
+        under a scratch name to see that. Raises ServerProblem."""
+        try:
+            source = _of_snapshot(self.snapshot)
+            one = source.copies[self.paths[name]]
+            found = serversnapshots.described(connection, name)
+            if not one.shards or found is None or not serverrestore.alike(one.params, found.params):
+                return False
+            scratch = scratch_names([one], secrets.token_hex(6))[one.name]
+            with put_as(
+                connection, source.manifest, source.folder, [one], lambda _: scratch, no_progress, []
+            ):
+                return is_part_of(connection, name, scratch)
+        except (OSError, ValueError, KeyError, snapshot_core.NotAManifest):
+            return False
+        except ServerProblem as problem:
+            if problem.kind != "server":
+                raise
+            return False  # a shard that does not read
 
     def said(self, snapshot: str) -> Interrupted:
         """It, as what the next run does about it."""
@@ -609,7 +634,8 @@ def _noted_new(folder: Path, *, published: bool) -> LeftNew | None:
     try:
         raw = json.loads(snapshots.small_file(folder / NEW_NOTE))
         made = {str(name): (points, str(digest)) for name, (points, digest) in raw["made"].items()}
-        return LeftNew(folder, str(raw["url"]), str(raw["snapshot"]), published, made)
+        paths = {str(name): str(path) for name, path in raw["paths"].items()}
+        return LeftNew(folder, str(raw["url"]), str(raw["snapshot"]), published, made, paths)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -621,7 +647,8 @@ def _note_new(
 ) -> None:
     """Notes which collections are made, before the first is. Raises OSError."""
     made = {name: (source.copies[path].points, source.copies[path].digest) for path, name in names.items()}
-    noted = {"url": connection.address.url, "snapshot": snapshot, "made": made}
+    paths = {name: path for path, name in names.items()}
+    noted = {"url": connection.address.url, "snapshot": snapshot, "made": made, "paths": paths}
     exchange.write_in(staged, NEW_NOTE, json.dumps(noted).encode("ascii"))
 
 

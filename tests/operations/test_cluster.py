@@ -361,3 +361,7 @@ def test_a_kill_at_a_restore_into_new_collections(live: Live, tmp_path: Path, st
     install = live.install(collection="new")
     assert killed_at(step, lambda: live.restore(path, install, tmp_path / "new")) == -signal.SIGKILL
     assert not (tmp_path / "new").exists() and live.state() == before
+    assert (step == "server.put.done") == (live.collections_left() == {"new"})
+    done = live.restore(path, install, tmp_path / "new")
+    assert not done.between and live.state("new", tmp_path / "new/history.db") == before
+    assert live.collections_left() == {"new", "new_entities"}
