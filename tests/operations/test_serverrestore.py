@@ -538,6 +538,8 @@ def test_a_kill_between_the_two_is_finished_or_taken_back(both: tuple[Live, str]
         lambda raw: raw.update(format=2),
         lambda raw: raw.update(names={"a": "../b"}),
         lambda raw: raw.update(history=1),
+        lambda raw: raw.update(erased=[1]),
+        lambda raw: raw.update(copied="yes"),
         lambda raw: raw["pieces"][0].update(target="/etc/passwd"),
         lambda raw: raw["pieces"][0].update(staged="/tmp/x"),
         lambda raw: raw["pieces"][0].update(aside="/tmp/x"),
