@@ -624,7 +624,9 @@ def left_new(to: str, host: Host) -> LeftNew | None:
         staged = Path(core.staging_beside(str(target)))
         if os.path.lexists(staged) and exchange.at_work(staged):
             return None
-        return _noted_new(target, published=True) or _noted_new(staged, published=False)
+        whole = (target / snapshot_core.HISTORY).is_file()
+        published = _noted_new(target, published=True) if whole else None
+        return published or _noted_new(staged, published=False)
     except OSError as error:
         raise Refused(f"{to}: {words(error)}") from None
 
