@@ -106,7 +106,7 @@ def _remember(
     if format_ is Format.JSON:
         write(change_json(done.fact, done.closed, None, superseded=found.superseded), output)
     else:
-        write(remembered_text(done, found.superseded), output)
+        write(remembered_text(done, found.superseded, found.why_not), output)
     return exits.OK
 
 

@@ -143,7 +143,7 @@ def plan_erase(
             )
         intent = _intent(book) if book is not None else None
         owners = _owners(book) if book is not None else {}
-        successors = _successors(book) if book is not None else {}
+        successors = _successors(book, host.now) if book is not None else {}
     wanted = tuple(dict.fromkeys(_named_id(one) for one in memory_ids))
     if intent is not None:
         redact = redact or (intent.redact and scope is None and not wanted)
@@ -349,9 +349,9 @@ def _owners(book: Ledger) -> Mapping[str, Any]:
         raise Refused(f"the ledger {book.path} {error.why}") from None
 
 
-def _successors(book: Ledger) -> Mapping[str, str]:
+def _successors(book: Ledger, now: float) -> Mapping[str, str]:
     try:
-        return book.successors()
+        return book.successors(now)
     except CannotUse as error:
         raise Refused(f"the ledger {book.path} {error.why}") from None
 

@@ -21,10 +21,12 @@ from mem0audit.stores.ledger import CannotUse, Ledger
 
 @dataclass(frozen=True)
 class Remembered:
-    """What remembering did; `superseded`: the memory of the value before was marked superseded in the ledger."""
+    """What remembering did; `superseded`: the memory of the value before is marked superseded in the ledger, from where
+    the new value begins; `why_not` where both values have a memory and that could not be."""
 
     done: Remembering
     superseded: bool
+    why_not: str | None
 
 
 @contextmanager

@@ -251,7 +251,7 @@ def plan_replace(install: Install, host: Host, word: str, text: str, source: str
         raise UsageProblem("TEXT: is empty", "to remove the memory: mem0audit review delete ID")
     with writing(install, host) as book:
         known = row_of(book, install, host, word)
-    if known.fact.superseded_at is not None:
+    if known.fact.is_superseded(host.now):
         raise Refused(
             f"{known.memory_id}: is superseded",
             f"it holds after all: mem0audit ledger supersede {known.memory_id} --none",

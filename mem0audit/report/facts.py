@@ -38,7 +38,7 @@ def history_text(facts: Sequence[Fact], now: float, screen: Screen) -> str:
     return "\n".join(lines[1:]) + "\n" if lines else ""
 
 
-def remembered_text(done: Remembering, superseded: bool) -> str:
+def remembered_text(done: Remembering, superseded: bool, why_not: str | None) -> str:
     """What a new value did."""
     fact = done.fact
     when = "holds since" if done.current else "is planned, and will hold from"
@@ -47,9 +47,10 @@ def remembered_text(done: Remembering, superseded: bool) -> str:
         verb = "ends" if not done.current else "ended"
         said.append(f"Until then {escape(done.closed.value)}, which {verb} there.")
     if superseded and done.closed is not None:
-        said.append(
-            f"Memory {escape(done.closed.memory_id)} is marked superseded by {escape(fact.memory_id)}."
-        )
+        marked = "is marked superseded" if done.current else "will count as superseded from then on,"
+        said.append(f"Memory {escape(done.closed.memory_id)} {marked} by {escape(fact.memory_id)}.")
+    elif why_not is not None and done.closed is not None:
+        said.append(f"Memory {escape(done.closed.memory_id)} is not marked superseded: {escape(why_not)}.")
     return "\n".join(said) + "\n"
 
 

@@ -76,7 +76,8 @@ def fact_lines(fact: LedgerFact, screen: Screen, now: float) -> list[str]:
     ]
     if fact.superseded_at is not None:
         by = fact.superseded_by or "what is not known any more"
-        rows.append(["superseded", f"{shown(fact.superseded_at)} by {by}"])
+        to_come = "" if fact.is_superseded(now) else "will be, "
+        rows.append(["superseded", f"{to_come}{shown(fact.superseded_at)} by {by}"])
     return [line for name, value in rows for line in screen.wrap(value, hanging=14, first=f"  {name:<12}")]
 
 

@@ -1,6 +1,6 @@
 """The ledger: one small SQLite file an install, outside of it, for what mem0 does not record.
 
-It is in write-ahead mode, enforces its foreign keys on every connection, and never holds a memory's text: owners of
+It is in write-ahead mode, enforces its foreign keys on every connection, and never copies a memory's text: owners of
 every memory id ever seen, seals (digests), erasures (salted digests), the folders that snapshots went to, under which
 new id a lost memory was added back, and of each memory where it came from, when it was confirmed, until when it holds
 and what replaced it; and facts that it was told, with when they hold (stores/facts.py). Times are seconds since 1970 in
@@ -91,8 +91,24 @@ STEPS: Final[tuple[tuple[str, ...], ...]] = (
     ),
     # lines of plain notes files that somebody confirmed, by their digests
     ("CREATE TABLE notes (digest BLOB PRIMARY KEY, confirmed_at REAL NOT NULL) WITHOUT ROWID",),
+    (
+        # what a row that went said of when its memory ends: a restore that brings the memory back brings back that too
+        "CREATE TABLE ended (id TEXT PRIMARY KEY, expires_at REAL, superseded_by TEXT, superseded_at REAL)"
+        " WITHOUT ROWID",
+        "CREATE TRIGGER memory_ended BEFORE DELETE ON memory WHEN old.superseded_at IS NOT NULL OR old.expires_at"
+        " IS NOT NULL BEGIN INSERT OR REPLACE INTO ended VALUES (old.id, old.expires_at, old.superseded_by,"
+        " old.superseded_at); END",
+        # what is to be superseded at a planned time is live until then
+        "DROP VIEW live_memory",
+        "CREATE VIEW live_memory AS SELECT * FROM memory WHERE"
+        " (superseded_at IS NULL OR superseded_at >= CAST(strftime('%s', 'now') AS INTEGER) + 1)"
+        " AND (expires_at IS NULL OR expires_at > CAST(strftime('%s', 'now') AS INTEGER))",
+    ),
 )
 """The schema, a step a version: a file of version N has the first N steps. Steps are only ever added."""
+
+_LIVE: Final = "(superseded_at IS NULL OR superseded_at > :now) AND (expires_at IS NULL OR expires_at > :now)"
+"""The condition of the view `live_memory`, at a time that is given."""
 
 
 class CannotUse(Exception):
@@ -143,6 +159,7 @@ def connect(path: Path, *, write: bool = True) -> sqlite3.Connection:
     try:
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA trusted_schema = 0")
+        connection.execute("PRAGMA secure_delete = ON")  # facts and sources are text: what goes is gone
     except BaseException:
         connection.close()
         raise
@@ -456,6 +473,8 @@ class Ledger:
                     for i, p in fresh
                 ],
             )
+            if new := {i for i, _ in fresh}.difference(map(_untext, there)):
+                self._as_it_ended(db, new, now)
             expired = self._expiring(db, expiring)
             going = set()
             if gone:
@@ -464,6 +483,27 @@ class Ledger:
                 db.executemany("DELETE FROM memory WHERE id = ?", [(_text(i),) for i in going])
             db.execute("INSERT OR REPLACE INTO marks VALUES ('memories', ?)", (mark,))
         return len(fresh) + expired + len(going)
+
+    @staticmethod
+    def _as_it_ended(db: sqlite3.Connection, new: set[str], now: float) -> None:
+        """Of memories that have a row now and had none: what was known of when they end, from a row that went or from
+        facts that are tied to them."""
+        for memory_id, *ended in db.execute("SELECT * FROM ended").fetchall():
+            if _untext(memory_id) in new:
+                db.execute(
+                    "UPDATE memory SET expires_at = ?, superseded_by = (SELECT id FROM memory WHERE id = ?),"
+                    " superseded_at = ? WHERE id = ?",
+                    (*ended, memory_id),
+                )
+                db.execute("DELETE FROM ended WHERE id = ?", (memory_id,))
+        pairs = db.execute(
+            "SELECT DISTINCT earlier.memory_id, later.memory_id, later.valid_from FROM facts AS earlier JOIN facts AS"
+            " later ON later.subject = earlier.subject AND later.attribute = earlier.attribute AND later.valid_from ="
+            " earlier.valid_to WHERE earlier.memory_id <> later.memory_id ORDER BY later.valid_from"
+        ).fetchall()
+        for old, new_id, at in pairs:
+            if not new.isdisjoint((_untext(old), _untext(new_id))):
+                mark_replaced(db, _untext(old), _untext(new_id), at, now)
 
     @staticmethod
     def _expiring(db: sqlite3.Connection, days: Mapping[str, Any]) -> int:
@@ -516,28 +556,32 @@ class Ledger:
                 rows += self._all(f"{sql} WHERE memory.id IN ({','.join('?' * len(some))})", some)
         return {_untext(row[0]): _fact(row) for row in rows}
 
-    def successors(self) -> dict[str, str]:
-        """What replaced each superseded memory, where that is known."""
-        rows = self._all("SELECT id, superseded_by FROM memory WHERE superseded_by IS NOT NULL")
+    def successors(self, now: float) -> dict[str, str]:
+        """What replaced each superseded memory, where that is known. `now` is in seconds since 1970."""
+        rows = self._all(
+            "SELECT id, superseded_by FROM memory WHERE superseded_by IS NOT NULL AND superseded_at <= ?",
+            (now,),
+        )
         return {_untext(old): _untext(new) for old, new in rows}
 
     def kept(self, now: float) -> Kept:
         """The table in numbers, and what in it is superseded, expired or hangs. `now` is in seconds since 1970."""
         ((rows,),) = self._all("SELECT count(*) FROM memory")
         ((alive, unconfirmed, no_source, oldest),) = self._all(
-            "SELECT count(*), total(old), total(old AND source IS NULL), min(confirmed_at) FROM (SELECT source,"
-            " confirmed_at, coalesce(confirmed_at, 0) < ? AS old FROM memory WHERE superseded_at IS NULL AND"
-            " (expires_at IS NULL OR expires_at > ?))",
-            (now - REVIEW_S, now),
+            "SELECT count(*), total(old), total(old AND source IS NULL), min(confirmed_at) FROM (SELECT source,"  # noqa: S608
+            f" confirmed_at, coalesce(confirmed_at, 0) < :before AS old FROM memory WHERE {_LIVE})",
+            {"before": now - REVIEW_S, "now": now},
         )
         unused = None
         if (since := self.used_since()) is not None and since <= now - UNUSED_S:
             unused = len(self.unused(now))
         superseded = self._all(
-            "SELECT id, superseded_by, superseded_at FROM memory WHERE superseded_at IS NOT NULL ORDER BY id"
+            "SELECT id, superseded_by, superseded_at FROM memory WHERE superseded_at <= ? ORDER BY id", (now,)
         )
         expired = self._all(
-            "SELECT id FROM memory WHERE superseded_at IS NULL AND expires_at <= ? ORDER BY id", (now,)
+            "SELECT id FROM memory WHERE (superseded_at IS NULL OR superseded_at > :now) AND expires_at <= :now"
+            " ORDER BY id",
+            {"now": now},
         )
         dangling = self._all(
             "SELECT id FROM memory AS old WHERE superseded_by IS NOT NULL AND NOT EXISTS (SELECT 1 FROM memory WHERE"
@@ -559,10 +603,9 @@ class Ledger:
         """The live memories last confirmed before a moment, and whether their source is known: those of an unknown one
         first, then the oldest confirmation. Both moments are in seconds since 1970."""
         rows = self._all(
-            "SELECT id, source IS NOT NULL FROM memory WHERE superseded_at IS NULL AND (expires_at IS NULL OR"
-            " expires_at > ?) AND coalesce(confirmed_at, 0) < ?"
+            f"SELECT id, source IS NOT NULL FROM memory WHERE {_LIVE} AND coalesce(confirmed_at, 0) < :before"  # noqa: S608
             " ORDER BY source IS NOT NULL, coalesce(confirmed_at, 0), id",
-            (now, before),
+            {"now": now, "before": before},
         )
         return {_untext(i): bool(is_known) for i, is_known in rows}
 
@@ -572,9 +615,9 @@ class Ledger:
         if since is None or since > now - UNUSED_S:
             return ()
         rows = self._all(
-            "SELECT id FROM memory WHERE superseded_at IS NULL AND (expires_at IS NULL OR expires_at > ?) AND"
-            " max(coalesce(last_used_at, 0), coalesce(created_at, confirmed_at, last_used_at, ?)) < ? ORDER BY id",
-            (now, now, now - UNUSED_S),
+            f"SELECT id FROM memory WHERE {_LIVE} AND max(coalesce(last_used_at, 0), coalesce(created_at,"  # noqa: S608
+            " confirmed_at, last_used_at, :now)) < :before ORDER BY id",
+            {"now": now, "before": now - UNUSED_S},
         )
         return tuple(_untext(i) for (i,) in rows)
 
@@ -630,7 +673,7 @@ class Ledger:
             if old == new:
                 raise ValueError("a memory does not replace itself")
             if rows[_text(new)] is not None:
-                raise ValueError(f"{new} is superseded itself")
+                raise ValueError(f"{new} is superseded itself, or will be")
             db.execute(
                 "UPDATE memory SET superseded_by = ?, superseded_at = ? WHERE id = ?",
                 (_text(new), at, _text(old)),
@@ -933,6 +976,42 @@ def _numbers(db: sqlite3.Connection, spelled: Sequence[tuple[str, str, str]]) ->
     )
     ids = {tuple(row[1:]): row[0] for row in db.execute("SELECT id, user_id, agent_id, run_id FROM scopes")}
     return [ids[one] for one in spelled]
+
+
+def mark_replaced(db: sqlite3.Connection, old: str, new: str, at: float, now: float) -> str | None:
+    """Marks a memory as superseded by another from a moment on, for that is what facts tied to both say; why not, or
+    None. Only where both have a row and are one person's: what is deleted with the newer one must not be another's.
+
+    `old` is true no more and `new` is, so where the marks say that `old` replaced `new` they are taken back, unless
+    that is to be only later than `now`: until then they hold. All times are in seconds since 1970.
+    """
+    rows = {
+        _untext(row[0]): row[1:]
+        for row in db.execute(
+            "SELECT memory.id, superseded_at, user_id, CASE user_id WHEN 'null' THEN agent_id END FROM memory JOIN"
+            " scopes ON scopes.id = subject WHERE memory.id IN (?, ?)",
+            (_text(old), _text(new)),
+        )
+    }
+    for one in (old, new):
+        if one not in rows:
+            return f"the ledger does not know {one} yet"
+    if rows[old][1:] != rows[new][1:]:
+        return "the two are of different owners"
+    if rows[old][0] is not None:
+        return f"{old} is superseded already"
+    if rows[new][0] is not None:
+        after = Ledger._successors(db)
+        at_last: str | None = new
+        while at_last is not None and at_last != old:
+            at_last = after.pop(at_last, None)
+        if at_last is None or at > now:
+            return f"{new} is superseded itself"
+        db.execute("UPDATE memory SET superseded_by = NULL, superseded_at = NULL WHERE id = ?", (_text(new),))
+    db.execute(
+        "UPDATE memory SET superseded_by = ?, superseded_at = ? WHERE id = ?", (_text(new), at, _text(old))
+    )
+    return None
 
 
 def _stays(log: MemoryLog | None) -> bool:

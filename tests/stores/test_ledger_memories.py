@@ -195,17 +195,40 @@ def test_a_row_goes_after_its_point_and_takes_what_it_replaced(tmp_path: Path) -
         note(book, {"lost": points["lost"]}, rows=3, **gone, a=log("DELETE"))
         assert set(book.memories()) == {"lost"}
         note(book, points, rows=4)
-        book.supersede("a", "b", NOW)
-        book.supersede("b", "c", NOW)
+        assert live(only_file(tmp_path)) == {"c", "lost", "deleted"}
         for some in (["c"], ["a", "c"]):
             book.forget_memories(some)
             assert {"b", "c"} <= set(book.memories())
         book.forget_memories(["b", "c", "x"])
         assert set(book.memories()) == {"lost", "deleted"}
         note(book, points, rows=5)
-        book.supersede("a", "b", NOW)
         book._connection.execute("DELETE FROM memory WHERE id = 'b'")  # what the schema itself does
         assert set(book.memories()) == {"c", "lost", "deleted"}
+
+
+def test_what_ended_has_ended_when_a_restore_brings_it_back(tmp_path: Path) -> None:
+    points = {i: point(i) for i in ("old", "new", "over", "plain")}
+    with ledger(tmp_path) as book:
+        note(book, points)
+        book.supersede("old", "new", NOW)
+        book.expire("over", NOW - 5)
+        book.note_source("over", "a mail")
+        book.forget_memories(points)
+        assert book.memories() == {}
+        note(book, points, rows=2)
+        assert live(only_file(tmp_path)) == {"new", "plain"}
+        assert only(book, "old").superseded_by == "new"
+        assert (only(book, "over").expires_at, only(book, "over").source) == (NOW - 5, None)
+        book.restore_memory("old")
+        book.expire("over", None)
+        book.forget_memories(points)
+        note(book, points, rows=3)
+        assert live(only_file(tmp_path)) == set(points)
+        book.supersede("old", "new", NOW)
+        book.forget_memories(points)
+        note(book, {"old": points["old"]}, rows=4)  # the newer one was not in the snapshot
+        assert live(only_file(tmp_path)) == set()
+        assert only(book, "old").superseded_by is None
 
 
 def test_a_clean_up_with_foreign_keys_off_brings_nothing_back(tmp_path: Path) -> None:
