@@ -8,7 +8,7 @@ from typing import Any
 from mem0audit.core.erase import Emptied, Emptying, Erased, ErasePlan, HeldBy, Left
 from mem0audit.core.scopes import Scope
 from mem0audit.core.times import shown
-from mem0audit.operations.erase import emptied_and_left
+from mem0audit.operations.erase import emptied_and_left, receipt_of
 from mem0audit.report.escape import escape
 from mem0audit.report.json import dump, install, not_checked
 from mem0audit.report.screen import Screen
@@ -46,6 +46,16 @@ def erase_plan_text(
             f"It leaves, for mem0 has no call that removes them: {_leaves(plan.left)} (--redact empties them).",
             hanging=3,
         )
+    if plan.facts:
+        them = (
+            f"{plural(plan.facts, 'value')} that the ledger has as facts of theirs, or tied to these memories"
+        )
+        if plan.facts_go:
+            lines += screen.wrap(f"And it removes from the ledger {them}.", hanging=3)
+        else:
+            lines += screen.wrap(
+                f"It leaves {them} (--redact removes them): mem0audit facts history", hanging=3
+            )
     reach = _not_reached(plan)
     if reach:
         lines += ["What it does not reach:"]
@@ -161,6 +171,8 @@ def erased_text(done: Erased, screen: Screen) -> str:
         parts.append(plural(done.entities, "entity", "entities"))
     if done.links:
         parts.append(f"{plural(done.links, 'link')} of entities that stay")
+    if done.facts:
+        parts.append(plural(done.facts, "fact of the ledger", "facts of the ledger"))
     of = f" of {done.scope.shown}" if done.scope is not None else ""
     both = ", counting the run that was cut off" if done.resumed else ""
     lines = screen.wrap(
@@ -263,6 +275,8 @@ def erase_plan_json(plan: ErasePlan) -> str:
             if plan.snapshot is None
             else {"folder": plan.snapshot.folder, "seconds": plan.snapshot.seconds},
             "places": [{"kind": one.kind, "name": one.name, "count": one.count} for one in plan.places],
+            "facts": plan.facts,
+            "facts_removed": plan.facts_go,
             "same_text_elsewhere": plan.same_text_elsewhere,
             "elsewhere": [_held_json(one) for one in plan.elsewhere],
             "snapshots": [_held_json(one) for one in plan.snapshots],
@@ -285,7 +299,7 @@ def erased_json(done: Erased, residue: str | None = None) -> str:
             "mem0": done.mem0,
             "qdrant_client": done.client,
             "python": done.python,
-            "removed": {"memories": done.memories, "entities": done.entities, "links": done.links},
+            "removed": receipt_of(done)["removed"],
             "ids": list(done.ids),
             "not_logged": done.not_logged,
             "overwritten": done.overwritten,

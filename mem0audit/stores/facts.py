@@ -4,6 +4,7 @@ is decided too: of two writers one waits, and then sees what the other did."""
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Collection
 from typing import Any, Final
 
 from mem0audit.core import validity as core
@@ -17,8 +18,8 @@ _AT: Final = "valid_from <= :at AND (valid_to IS NULL OR :at < valid_to)"
 
 def remember(ledger: Ledger, new: Fact, now: int) -> tuple[Remembering, bool, str | None]:
     """Puts a value down and ends the one before it; what that did, whether the memory of the one before was marked
-    superseded by the new one's from there on, and why not where both have one. `now` is in seconds since 1970. Raises
-    Refused, CannotUse; then nothing changed."""
+    superseded by the new one's from there on, and why not where the new one has one. `now` is in seconds since 1970.
+    Raises Refused, CannotUse; then nothing changed."""
     with ledger.writing() as db:
         done = core.remembering(_latest(db, new.subject, new.attribute), new, now)
         closed = done.closed
@@ -29,10 +30,14 @@ def remember(ledger: Ledger, new: Fact, now: int) -> tuple[Remembering, bool, st
             )
         db.execute(f"INSERT INTO facts ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", _row(new))  # noqa: S608
         old = None if closed is None else closed.memory_id
-        if old is None or new.memory_id is None or old == new.memory_id:
+        tied = new.memory_id
+        if tied is None or old == tied:
             return done, False, None
-        why_not = mark_replaced(db, old, new.memory_id, new.valid_from, now)
-    return done, why_not is None, why_not
+        if old is not None:
+            why_not = mark_replaced(db, old, tied, new.valid_from, now)
+            return done, why_not is None, why_not
+        known = db.execute("SELECT 1 FROM memory WHERE id = ?", (_text(tied),)).fetchone()
+    return done, False, None if known else f"the ledger does not know {tied} yet"
 
 
 def revoke(ledger: Ledger, subject: str, attribute: str, at: int, now: int, expected: Revoking) -> Revoking:
@@ -64,6 +69,30 @@ def every(ledger: Ledger, subject: str | None, attribute: str | None) -> tuple[F
     """Every value there ever was. Raises CannotUse."""
     where, args = _whose(subject, attribute)
     return _facts(ledger, where, args)
+
+
+def told_of(ledger: Ledger, subject: str | None, memory_ids: Collection[str]) -> tuple[Fact, ...]:
+    """Every value there ever was of a subject (None: of none), or that is tied to one of these memories. Raises
+    CannotUse."""
+    return tuple(
+        fact
+        for fact in every(ledger, None, None)
+        if (subject is not None and fact.subject == subject) or fact.memory_id in memory_ids
+    )
+
+
+def forget(ledger: Ledger, subject: str | None, memory_ids: Collection[str]) -> None:
+    """Removes what `told_of` gives, and its bytes from the file. Raises CannotUse."""
+    with ledger.writing() as db:
+        db.executemany(
+            "DELETE FROM facts WHERE subject = ? AND attribute = ? AND valid_from = ?",
+            [
+                (_text(fact.subject), _text(fact.attribute), fact.valid_from)
+                for fact in told_of(ledger, subject, memory_ids)
+            ],
+        )
+    # the pages as they were lie in the write-ahead log, until somebody empties it
+    ledger.all("PRAGMA wal_checkpoint(TRUNCATE)", {})
 
 
 def _whose(subject: str | None, attribute: str | None) -> tuple[str, dict[str, Any]]:

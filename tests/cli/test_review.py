@@ -19,6 +19,7 @@ import pytest
 
 from tests.builders import RawPoints, StoreCopy, copy_store
 from tests.cli.program import Ran, call, clean_environment
+from tests.operations.embedder import serving
 from tests.report.test_json import check
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memories are changed on Linux only")
@@ -162,6 +163,56 @@ def test_one_after_the_other_with_undo_and_quit(tmp_path: Path, store: StoreCopy
     assert after[ids[0]]["source"] == "asked her"
     assert after[ids[0]]["confirmed_at"] > before[ids[0]]["confirmed_at"]
     assert {i for i in after if dict(after[i]) != dict(before[i])} == {ids[0]}
+
+
+@pytest.mark.thorough
+def test_another_text_on_the_way(tmp_path: Path, store: StoreCopy) -> None:
+    assert run(tmp_path, store, "--days", "0").code == 0
+    before = in_ledger(tmp_path)
+    with Terminal(tmp_path, store, "--days", "0", "--most", "2") as terminal:
+        terminal.expect("q quit ")
+        terminal.type("r")
+        terminal.expect("name your mem0 configuration with --config FILE")
+        terminal.expect("q quit ")
+        terminal.type("q")
+        terminal.expect("Nothing new in the ledger.")
+        assert terminal.end() == 0
+    with serving() as embedder:
+        config = embedder.write(tmp_path / "mem0.json")
+        more = ("--config", str(config), "--agent-python", sys.executable, "--days", "0", "--most", "2")
+        with Terminal(tmp_path, store, *more) as terminal:
+            ids = []
+            for text in ("Alice has two cats", "Alice has no cat"):
+                ids += re.findall(r"^ +\d  ([0-9a-f-]{36})$", terminal.expect("q quit "), re.M)
+                terminal.type("r")
+                terminal.expect("with your own embedder: the text goes there")
+                terminal.expect("what is true now? ")
+                terminal.type(f"{text}\n")
+                terminal.expect("looked up? ")
+                terminal.type("asked her\n")
+            terminal.expect("In the ledger: 2 replaced.")
+            assert terminal.end() == 0
+        points = RawPoints(store.vectors).points()
+        assert [points[i].payload["data"] for i in ids] == ["Alice has two cats", "Alice has no cat"]
+        assert [in_ledger(tmp_path)[i]["source"] for i in ids] == ["asked her"] * 2
+        with Terminal(tmp_path, store, *more) as terminal:
+            (first,) = re.findall(r"^ +1  ([0-9a-f-]{36})$", terminal.expect("q quit "), re.M)
+            was = RawPoints(store.vectors).points()[first].payload["data"]
+            terminal.type("r")
+            terminal.expect("what is true now? ")
+            terminal.type("something else\n")
+            terminal.expect("looked up? ")
+            terminal.type("asked him\n")
+            terminal.expect("q quit ")
+            assert RawPoints(store.vectors).points()[first].payload["data"] == "something else"
+            terminal.type("u")
+            terminal.expect("q quit ")
+            terminal.type("q")
+            terminal.expect("Nothing new in the ledger.")
+            assert terminal.end() == 0
+        assert RawPoints(store.vectors).points()[first].payload["data"] == was
+    after = in_ledger(tmp_path)
+    assert {i for i in after if dict(after[i]) != dict(before[i])} == set(ids)
 
 
 NOTES = """\ufeff# Ports

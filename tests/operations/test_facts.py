@@ -22,6 +22,7 @@ from mem0audit.core.points import PointRecord
 from mem0audit.core.times import instant
 from mem0audit.install.host import this_host
 from mem0audit.operations import ledger as ledgers
+from mem0audit.stores import facts as facts_store
 from mem0audit.stores import ledger as store
 from mem0audit.stores.ledger import STEPS
 from tests.builders import fork
@@ -327,3 +328,27 @@ def test_a_value_that_is_replaced_marks_its_memory(install: Install, where: dict
     # the value to come only then, an id that the ledger does not know none at all, nor one of somebody else
     assert rows == [("b1", None, None), ("m1", "m2", NOW + 5), ("m2", "m3", NOW + 500), ("m3", None, None)]
     assert [f.memory_id for f in facts.history("alice", "home", **where)] == ["m1", "m2", "m3", "unknown"]
+
+
+def test_what_is_forgotten_leaves_no_byte(install: Install, where: dict[str, Any]) -> None:
+    for subject, attribute, tied in (
+        ("alice", "home", None),
+        ("alice", "tea", "m1"),
+        ("api", "port", "m1"),
+        ("api", "owner", None),
+        ("Alice", "home", "m2"),
+    ):
+        facts.remember(subject, attribute, f"{subject}'s {attribute} " * 30, memory_id=tied, now=NOW, **where)
+    with ledgers.opened(install, this_host()) as book, ledgers.opened(install, this_host()) as other:
+        assert isinstance(book, store.Ledger) and isinstance(other, store.Ledger)
+        found = facts_store.told_of(book, "alice", {"m1"})
+        assert [(f.subject, f.attribute) for f in found] == [
+            ("alice", "home"),
+            ("alice", "tea"),
+            ("api", "port"),
+        ]
+        assert [f.subject for f in facts_store.told_of(book, None, {"m2", "x"})] == ["Alice"]
+        facts_store.forget(book, "alice", {"m1"})
+        assert [f.attribute for f in facts_store.every(other, None, None)] == ["home", "owner"]
+        data = b"".join(one.read_bytes() for one in book.path.parent.iterdir())
+    assert (b"alice's" in data, b"api's port" in data, b"api's owner" in data) == (False, False, True)
