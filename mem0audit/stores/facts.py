@@ -92,7 +92,7 @@ def forget(ledger: Ledger, subject: str | None, memory_ids: Collection[str]) -> 
             ],
         )
     # the pages as they were lie in the write-ahead log, until somebody empties it
-    ledger.all("PRAGMA wal_checkpoint(TRUNCATE)", {})
+    ledger.all("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def _whose(subject: str | None, attribute: str | None) -> tuple[str, dict[str, Any]]:

@@ -15,7 +15,7 @@ import re
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -335,23 +335,17 @@ class Ledger:
         self._connection = connection
         self._key = b""
 
-    def writing(self) -> AbstractContextManager[sqlite3.Connection]:
-        """One transaction that writes, begun as one: it waits for another writer, and sees what that one did."""
-        return self._writing()
-
-    def all(self, sql: str, args: Mapping[str, Any]) -> list[Any]:
-        """The rows of one SELECT."""
-        return self._all(sql, args)
-
     @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """One transaction that writes, begun as one: it waits for another writer, and sees what that one did."""
         try:
             with _transaction(self._connection):
                 yield self._connection
         except (sqlite3.Error, OSError) as error:
             raise why_not(error) from None
 
-    def _all(self, sql: str, args: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
+    def all(self, sql: str, args: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
+        """Every row of one statement."""
         try:
             return self._connection.execute(sql, args).fetchall()
         except sqlite3.Error as error:
@@ -359,20 +353,20 @@ class Ledger:
 
     def be(self, identity: Identity) -> None:
         """Remembers which install this is, and where it lies now."""
-        rows = self._all("SELECT history, vectors, first_row, key FROM install")
+        rows = self.all("SELECT history, vectors, first_row, key FROM install")
         if not rows:
-            with self._writing() as db:
+            with self.writing() as db:
                 db.execute(
                     "INSERT INTO install VALUES (1, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
                     (*_columns(identity), os.urandom(32)),
                 )
-            rows = self._all("SELECT history, vectors, first_row, key FROM install")
+            rows = self.all("SELECT history, vectors, first_row, key FROM install")
         *there, self._key = rows[0]
         history, vectors, first_row = _columns(identity)
         # where the log is empty or not looked at, the row that was known stays known
         wanted = [history, vectors, there[2] if first_row is None else first_row]
         if there != wanted:
-            with self._writing() as db:
+            with self.writing() as db:
                 db.execute("UPDATE install SET history = ?, vectors = ?, first_row = ?", wanted)
 
     @property
@@ -401,9 +395,9 @@ class Ledger:
                 spelled.append(_spelled(owner))
             of[memory_id] = number
         mark = _mark(of, spelled)
-        if self._all("SELECT 1 FROM marks WHERE name = 'owners' AND value = ?", (mark,)):
+        if self.all("SELECT 1 FROM marks WHERE name = 'owners' AND value = ?", (mark,)):
             return 0
-        with self._writing() as db:
+        with self.writing() as db:
             scope_of = _numbers(db, spelled)
             there = dict(db.execute("SELECT memory_id, scope FROM owners").fetchall())
             fresh = [
@@ -421,16 +415,14 @@ class Ledger:
 
     def owners(self) -> dict[str, Owner]:
         """The owner of every memory ever seen, as last seen."""
-        rows = self._all(
+        rows = self.all(
             "SELECT memory_id, user_id, agent_id, run_id FROM owners JOIN scopes ON scopes.id = owners.scope"
         )
         return {row[0]: (_value(row[1]), _value(row[2]), _value(row[3])) for row in rows}
 
     def sources(self) -> dict[str, str]:
-        """Where each memory came from, for those of which that is known; none where no source is kept."""
-        if not self._all("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'memory'"):
-            return {}
-        rows = self._all("SELECT id, source FROM memory WHERE source IS NOT NULL")
+        """Where each memory came from, for those of which that is known."""
+        rows = self.all("SELECT id, source FROM memory WHERE source IS NOT NULL")
         return {_untext(memory_id): _untext(source) for memory_id, source in rows}
 
     # -- what is known of each memory --
@@ -448,9 +440,9 @@ class Ledger:
         """
         expiring = {i: p.expires for i, p in points.items() if p.expires}
         mark = _seen_mark(points, expiring, rows)
-        if self._all("SELECT 1 FROM marks WHERE name = 'memories' AND value = ?", (mark,)):
+        if self.all("SELECT 1 FROM marks WHERE name = 'memories' AND value = ?", (mark,)):
             return 0
-        with self._writing() as db:
+        with self.writing() as db:
             there = dict(db.execute("SELECT id, fact FROM memory").fetchall())
             texts = there.get
             fresh = [(i, p) for i, p in points.items() if texts(i) != (p.text or b"")]
@@ -547,18 +539,18 @@ class Ledger:
             " = subject"
         )
         if ids is None:
-            rows = self._all(sql)
+            rows = self.all(sql)
         else:
             wanted = list(map(_text, ids))
             rows = []
             for at in range(0, len(wanted), 500):
                 some = wanted[at : at + 500]
-                rows += self._all(f"{sql} WHERE memory.id IN ({','.join('?' * len(some))})", some)
+                rows += self.all(f"{sql} WHERE memory.id IN ({','.join('?' * len(some))})", some)
         return {_untext(row[0]): _fact(row) for row in rows}
 
     def successors(self, now: float) -> dict[str, str]:
         """What replaced each superseded memory, where that is known. `now` is in seconds since 1970."""
-        rows = self._all(
+        rows = self.all(
             "SELECT id, superseded_by FROM memory WHERE superseded_by IS NOT NULL AND superseded_at <= ?",
             (now,),
         )
@@ -566,8 +558,8 @@ class Ledger:
 
     def kept(self, now: float) -> Kept:
         """The table in numbers, and what in it is superseded, expired or hangs. `now` is in seconds since 1970."""
-        ((rows,),) = self._all("SELECT count(*) FROM memory")
-        ((alive, unconfirmed, no_source, oldest),) = self._all(
+        ((rows,),) = self.all("SELECT count(*) FROM memory")
+        ((alive, unconfirmed, no_source, oldest),) = self.all(
             "SELECT count(*), total(old), total(old AND source IS NULL), min(confirmed_at) FROM (SELECT source,"  # noqa: S608
             f" confirmed_at, coalesce(confirmed_at, 0) < :before AS old FROM memory WHERE {_LIVE})",
             {"before": now - REVIEW_S, "now": now},
@@ -575,15 +567,15 @@ class Ledger:
         unused = None
         if (since := self.used_since()) is not None and since <= now - UNUSED_S:
             unused = len(self.unused(now))
-        superseded = self._all(
+        superseded = self.all(
             "SELECT id, superseded_by, superseded_at FROM memory WHERE superseded_at <= ? ORDER BY id", (now,)
         )
-        expired = self._all(
+        expired = self.all(
             "SELECT id FROM memory WHERE (superseded_at IS NULL OR superseded_at > :now) AND expires_at <= :now"
             " ORDER BY id",
             {"now": now},
         )
-        dangling = self._all(
+        dangling = self.all(
             "SELECT id FROM memory AS old WHERE superseded_by IS NOT NULL AND NOT EXISTS (SELECT 1 FROM memory WHERE"
             " memory.id = old.superseded_by)"
         )
@@ -602,7 +594,7 @@ class Ledger:
     def due(self, now: float, before: float) -> dict[str, bool]:
         """The live memories last confirmed before a moment, and whether their source is known: those of an unknown one
         first, then the oldest confirmation. Both moments are in seconds since 1970."""
-        rows = self._all(
+        rows = self.all(
             f"SELECT id, source IS NOT NULL FROM memory WHERE {_LIVE} AND coalesce(confirmed_at, 0) < :before"  # noqa: S608
             " ORDER BY source IS NOT NULL, coalesce(confirmed_at, 0), id",
             {"now": now, "before": before},
@@ -614,7 +606,7 @@ class Ledger:
         since = self.used_since()
         if since is None or since > now - UNUSED_S:
             return ()
-        rows = self._all(
+        rows = self.all(
             f"SELECT id FROM memory WHERE {_LIVE} AND max(coalesce(last_used_at, 0), coalesce(created_at,"  # noqa: S608
             " confirmed_at, last_used_at, :now)) < :before ORDER BY id",
             {"now": now, "before": now - UNUSED_S},
@@ -623,14 +615,14 @@ class Ledger:
 
     def used_since(self) -> float | None:
         """Since when use is recorded; None where it is not."""
-        rows = self._all("SELECT value FROM marks WHERE name = 'used since'")
+        rows = self.all("SELECT value FROM marks WHERE name = 'used since'")
         return float(rows[0][0]) if rows else None
 
     def note_used(self, used: Mapping[str, float]) -> None:
         """Remembers when each of these was last used, in seconds since 1970. What has no row is left out."""
         if not used:
             return
-        with self._writing() as db:
+        with self.writing() as db:
             db.execute(
                 "INSERT INTO marks VALUES ('used since', ?) ON CONFLICT DO NOTHING",
                 (repr(min(used.values())).encode("ascii"),),
@@ -642,7 +634,7 @@ class Ledger:
 
     def confirm(self, memory_id: str, at: float, source: str | None = None) -> None:
         """Remembers that a fact was found true, and with `source` by what; without, its source stays."""
-        with self._writing() as db:
+        with self.writing() as db:
             db.execute(
                 "UPDATE memory SET confirmed_at = ?, source = coalesce(?, source) WHERE id = ?",
                 (at, _optional(source), _text(memory_id)),
@@ -650,18 +642,18 @@ class Ledger:
 
     def note_source(self, memory_id: str, source: str | None) -> None:
         """Remembers where a fact came from; None: it is not known."""
-        with self._writing() as db:
+        with self.writing() as db:
             db.execute("UPDATE memory SET source = ? WHERE id = ?", (_optional(source), _text(memory_id)))
 
     def expire(self, memory_id: str, at: float | None) -> None:
         """Remembers until when a fact holds (seconds since 1970), or that it holds on."""
-        with self._writing() as db:
+        with self.writing() as db:
             db.execute("UPDATE memory SET expires_at = ? WHERE id = ?", (at, _text(memory_id)))
 
     def supersede(self, old: str, new: str, at: float) -> None:
         """Remembers that `new` replaced `old`. Raises ValueError, with why, where that cannot be: looked at in the
         same transaction."""
-        with self._writing() as db:
+        with self.writing() as db:
             rows = dict(
                 db.execute(
                     "SELECT id, superseded_at FROM memory WHERE id IN (?, ?)", (_text(old), _text(new))
@@ -681,7 +673,7 @@ class Ledger:
 
     def replace_fact(self, memory_id: str, text: bytes, at: float, source: str) -> None:
         """Remembers that a memory has another text, given as its MD5, from this source and confirmed then."""
-        with self._writing() as db:
+        with self.writing() as db:
             db.execute(
                 "UPDATE memory SET fact = ?, confirmed_at = ?, source = ? WHERE id = ?",
                 (text, at, _text(source), _text(memory_id)),
@@ -689,7 +681,7 @@ class Ledger:
 
     def take_back(self, memory_id: str, fact: LedgerFact) -> None:
         """What a person decided of a memory is as it was."""
-        with self._writing() as db:
+        with self.writing() as db:
             db.execute(
                 "UPDATE memory SET source = ?, confirmed_at = ?, expires_at = ?, superseded_by = ?, superseded_at = ?"
                 " WHERE id = ?",
@@ -701,11 +693,11 @@ class Ledger:
 
     def notes(self) -> dict[bytes, float]:
         """When each line of a notes file was confirmed, by its digest."""
-        return dict(self._all("SELECT digest, confirmed_at FROM notes"))
+        return dict(self.all("SELECT digest, confirmed_at FROM notes"))
 
     def confirm_note(self, digest: bytes, at: float | None) -> None:
         """Remembers when a line was found true; None forgets it."""
-        with self._writing() as db:
+        with self.writing() as db:
             if at is None:
                 db.execute("DELETE FROM notes WHERE digest = ?", (digest,))
             else:
@@ -713,7 +705,7 @@ class Ledger:
 
     def note_to_delete(self, memory_id: str, *, wanted: bool = True) -> None:
         """Remembers that a person decided to delete a memory, until it is deleted; or, not `wanted`, that it stays."""
-        with self._writing() as db:
+        with self.writing() as db:
             row = db.execute("SELECT value FROM marks WHERE name = 'to delete'").fetchone()
             ids = [one for one in json.loads(row[0]) if one != memory_id] if row is not None else []
             value = json.dumps([*ids, memory_id] if wanted else ids).encode("ascii")
@@ -721,14 +713,14 @@ class Ledger:
 
     def to_delete(self) -> tuple[str, ...]:
         """Which memories a person decided to delete, and which are still there."""
-        rows = self._all("SELECT value FROM marks WHERE name = 'to delete'")
+        rows = self.all("SELECT value FROM marks WHERE name = 'to delete'")
         ids = [str(one) for one in json.loads(rows[0][0])] if rows else []
         there = self.memories(ids)
         return tuple(one for one in ids if one in there)
 
     def restore_memory(self, memory_id: str) -> None:
         """Remembers that a superseded fact holds after all."""
-        with self._writing() as db:
+        with self.writing() as db:
             db.execute(
                 "UPDATE memory SET superseded_by = NULL, superseded_at = NULL WHERE id = ?",
                 (_text(memory_id),),
@@ -737,7 +729,7 @@ class Ledger:
     def forget_memories(self, ids: Iterable[str]) -> None:
         """Drops the rows of memories whose points are gone. One that replaced another whose row stays, stays too: with
         it the mark of the other would go."""
-        with self._writing() as db:
+        with self.writing() as db:
             rows = {_untext(i) for (i,) in db.execute("SELECT id FROM memory")}
             going = removable(rows.intersection(ids), rows, self._successors(db), lambda _: False)
             db.executemany("DELETE FROM memory WHERE id = ?", [(_text(i),) for i in going])
@@ -750,12 +742,12 @@ class Ledger:
         if there is not None and replace(there, seen_at=agent.seen_at) == agent:
             return
         value = json.dumps(asdict(agent)).encode("ascii")
-        with self._writing() as db:
+        with self.writing() as db:
             db.execute("INSERT OR REPLACE INTO marks VALUES ('agent', ?)", (value,))
 
     def agent(self) -> KnownAgent | None:
         """The agent's Python as last seen; None where it never was."""
-        rows = self._all("SELECT value FROM marks WHERE name = 'agent'")
+        rows = self.all("SELECT value FROM marks WHERE name = 'agent'")
         try:
             return KnownAgent(**json.loads(rows[0][0])) if rows else None
         except (ValueError, TypeError):
@@ -765,33 +757,33 @@ class Ledger:
 
     def note_folder(self, path: str, now: float) -> None:
         """Remembers that a snapshot went to this folder. `now` is in seconds since 1970."""
-        with self._writing() as db:
+        with self.writing() as db:
             db.execute("INSERT OR REPLACE INTO folders VALUES (?, ?)", (_text(path), now))
 
     def forget_folder(self, path: str) -> None:
         """A folder that held snapshots is gone for good."""
-        with self._writing() as db:
+        with self.writing() as db:
             db.execute("DELETE FROM folders WHERE path = ?", (_text(path),))
 
     def folders(self) -> tuple[str, ...]:
         """The folders that snapshots went to, the one used last first."""
-        rows = self._all("SELECT path FROM folders ORDER BY used_at DESC, path")
+        rows = self.all("SELECT path FROM folders ORDER BY used_at DESC, path")
         return tuple(_untext(path) for (path,) in rows)
 
     def note_export(self, path: str) -> None:
         """Remembers that somebody's memories were exported to this file."""
-        with self._writing() as db:
+        with self.writing() as db:
             name = f"export {path.encode('utf-8', 'backslashreplace').decode()}"
             db.execute("INSERT OR REPLACE INTO marks VALUES (?, ?)", (name, os.fsencode(path)))
 
     def exports(self) -> tuple[str, ...]:
         """The files that memories were exported to, as they were named then."""
-        rows = self._all("SELECT value FROM marks WHERE name LIKE 'export %' ORDER BY name")
+        rows = self.all("SELECT value FROM marks WHERE name LIKE 'export %' ORDER BY name")
         return tuple(os.fsdecode(bytes(value)) for (value,) in rows)
 
     def add_erasure(self, erasure: Erasure) -> None:
         """Puts an erasure on record; one that is there (by its salt) gets the later time."""
-        with self._writing() as db:
+        with self.writing() as db:
             self._put_erasure(db, erasure)
 
     @staticmethod
@@ -807,26 +799,26 @@ class Ledger:
 
     def begin_erasure(self, erasure: Erasure, intent: str) -> None:
         """Puts an erasure on record together with what it is to do, before the first deletion."""
-        with self._writing() as db:
+        with self.writing() as db:
             self._put_erasure(db, erasure)
             db.execute("INSERT OR REPLACE INTO marks VALUES ('erasing', ?)", (intent.encode("ascii"),))
 
     def erasing(self) -> str | None:
         """What an erasure that was begun and not ended is to do."""
-        rows = self._all("SELECT value FROM marks WHERE name = 'erasing'")
+        rows = self.all("SELECT value FROM marks WHERE name = 'erasing'")
         return bytes(rows[0][0]).decode("ascii", "replace") if rows else None
 
     def end_erasure(self) -> None:
         """Forgets what the erasure was to do: all is done."""
-        with self._writing() as db:
+        with self.writing() as db:
             db.execute("DELETE FROM marks WHERE name = 'erasing'")
 
     def erasures(self) -> tuple[Erasure, ...]:
         """Every erasure on record."""
         ids: dict[str, list[str]] = {}
-        for salt, digest in self._all("SELECT salt, digest FROM erased_ids ORDER BY digest"):
+        for salt, digest in self.all("SELECT salt, digest FROM erased_ids ORDER BY digest"):
             ids.setdefault(salt, []).append(digest)
-        rows = self._all("SELECT at, salt, scope FROM erasures ORDER BY at, salt")
+        rows = self.all("SELECT at, salt, scope FROM erasures ORDER BY at, salt")
         return tuple(Erasure(at, salt, scope, tuple(ids.get(salt, ()))) for at, salt, scope in rows)
 
     # -- what was added back --
@@ -834,7 +826,7 @@ class Ledger:
     def note_lost(self, memory_ids: Iterable[str], now: float) -> None:
         """Remembers that these were lost for sure, before the first of them is added again: a few that are left over
         look like deletions. `now` is in seconds since 1970."""
-        with self._writing() as db:
+        with self.writing() as db:
             db.executemany(
                 "INSERT INTO recovered VALUES (?, NULL, ?) ON CONFLICT DO NOTHING",
                 [(_text(one), now) for one in memory_ids],
@@ -842,12 +834,12 @@ class Ledger:
 
     def lost(self) -> frozenset[str]:
         """Those of them that were not added again yet."""
-        rows = self._all("SELECT old_id FROM recovered WHERE new_id IS NULL")
+        rows = self.all("SELECT old_id FROM recovered WHERE new_id IS NULL")
         return frozenset(_untext(old) for (old,) in rows)
 
     def note_recovered(self, old_id: str, new_id: str, now: float) -> None:
         """Remembers that a lost memory was added again under a new id. `now` is in seconds since 1970."""
-        with self._writing() as db:
+        with self.writing() as db:
             db.execute(
                 "INSERT OR REPLACE INTO recovered VALUES (?, ?, ?)", (_text(old_id), _text(new_id), now)
             )
@@ -867,14 +859,14 @@ class Ledger:
 
     def recovered(self) -> dict[str, str]:
         """The new id of every lost memory that was added again, by its old one."""
-        rows = self._all("SELECT old_id, new_id FROM recovered WHERE new_id IS NOT NULL")
+        rows = self.all("SELECT old_id, new_id FROM recovered WHERE new_id IS NOT NULL")
         return {_untext(old): _untext(new) for old, new in rows}
 
     # -- seals --
 
     def seals(self) -> tuple[Seal, ...]:
         """The chain, oldest first."""
-        rows = self._all(
+        rows = self.all(
             "SELECT number, at, kind, mem0, schema, rows, last_row, memories, accepted, reason, state, previous"
             " FROM seals ORDER BY number"
         )
@@ -897,8 +889,8 @@ class Ledger:
         return LastSeal(seals[-1], state)
 
     def _state(self, seal: Seal) -> State:
-        rows = b"".join(d for (d,) in self._all("SELECT digests FROM sealed_rows ORDER BY first"))
-        memories = {_untext(i): p for i, p in self._all("SELECT memory_id, parts FROM sealed_memories")}
+        rows = b"".join(d for (d,) in self.all("SELECT digests FROM sealed_rows ORDER BY first"))
+        memories = {_untext(i): p for i, p in self.all("SELECT memory_id, parts FROM sealed_memories")}
         return State(rows, memories, seal.schema, seal.mem0, seal.last_row)
 
     def add_seal(
@@ -926,7 +918,7 @@ class Ledger:
             state=state.digest(),
             previous=after.digest() if after else b"",
         )
-        with self._writing() as db:
+        with self.writing() as db:
             seals = self.seals()
             if (seals[-1].digest() if seals else b"") != made.previous:
                 raise CannotUse("was sealed by another mem0audit meanwhile")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import sqlite3
 import sys
 from pathlib import Path
 
@@ -35,6 +37,37 @@ def two(store: StoreCopy) -> tuple[str, str]:
     rows = RawPoints(store.vectors).points().items()
     old, new, *_ = sorted(str(i) for i, p in rows if p.payload["user_id"] == "alice")
     return old, new
+
+
+def test_foreign_keys_are_on_in_every_connection_to_it(
+    tmp_path: Path, store: StoreCopy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+
+    class Watched(sqlite3.Connection):
+        def close(self) -> None:
+            nonlocal seen
+            (_, _, file), *_ = self.execute("PRAGMA database_list").fetchall()
+            if f"{os.sep}.local{os.sep}state" in file:
+                seen += self.execute("PRAGMA foreign_keys").fetchone()
+            super().close()
+
+    connect = sqlite3.connect
+    monkeypatch.setattr(
+        sqlite3, "connect", lambda *given, **more: connect(*given, **{**more, "factory": Watched})
+    )
+    old, new = two(store)
+    stores = "--history", str(store.history), "--qdrant-path", str(store.vectors)
+    for words in (
+        ("audit",),
+        ("ledger", "supersede", old, new),
+        ("ledger", "status"),
+        ("facts", "remember", "alice", "home", "Oslo"),
+    ):
+        before = len(seen)
+        assert call(tmp_path, *words, *stores).code in (0, 1)
+        assert len(seen) > before, words
+    assert set(seen) == {1}
 
 
 def test_status(tmp_path: Path, store: StoreCopy) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
+import os
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ from mem0audit.core.points import PointRecord
 from mem0audit.core.timeline import MemoryLog
 from mem0audit.core.times import instant
 from mem0audit.stores.ledger import STEPS, Ledger, connect, migrate, new_path
+from tests.builders import fork
 from tests.stores.test_ledger import HERE, ROOT, ledger, only_file
 
 NOW = 1_780_000_000.0  # 2026-05-28
@@ -312,6 +315,59 @@ def test_what_goes_with_a_memory_and_in_which_order() -> None:
         assert order.index("a") < order.index("b") < order.index("c") > order.index("x")
     assert predecessors(["a"], {"a": "b", "b": "a"}) == {"a", "b"}  # nobody can write that, and it ends
     assert sorted(oldest_first(["a", "b"], {"a": "b", "b": "a"})) == ["a", "b"]
+
+
+def _before(book: Ledger) -> None:
+    note(book, {i: point(i) for i in ("old", "new", "third")})
+    book.supersede("old", "new", NOW)
+
+
+STEPS_OF_A_LIFE: dict[str, Callable[[Ledger], object]] = {
+    "the successor goes": lambda book: book.forget_memories(["new"]),
+    "both go": lambda book: book.forget_memories(["new", "old"]),
+    "both are deleted in mem0": lambda book: note(
+        book, {"third": point("third")}, rows=2, old=log("DELETE"), new=log("DELETE")
+    ),
+    "the older has another text": lambda book: note(
+        book, {i: point(f"{i}2") for i in ("old", "new", "third")}, rows=2
+    ),
+    "added back under another id": lambda book: book.note_recovered("new", "again", NOW),
+    "superseded anew": lambda book: book.supersede("old", "third", NOW),
+}
+
+
+@pytest.mark.parametrize("what", STEPS_OF_A_LIFE)
+def test_killed_at_any_statement_nothing_outdated_is_live(tmp_path: Path, what: str) -> None:
+    with ledger(tmp_path) as book:
+        _before(book)
+    path = only_file(tmp_path)
+    whole = path.read_bytes()
+    for last in range(1, 60):
+        for one in tmp_path.iterdir():
+            one.unlink()
+        path.write_bytes(whole)
+        pid = fork()
+        if not pid:
+            left = [last]
+
+            def count(_statement: str, left: list[int] = left) -> None:
+                left[0] -= 1
+                if not left[0]:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+            with ledger(tmp_path) as book:
+                book._connection.set_trace_callback(count)
+                STEPS_OF_A_LIFE[what](book)
+            os._exit(0)
+        _, status = os.waitpid(pid, 0)
+        assert "old" not in live(path)
+        with contextlib.closing(connect(path)) as db:
+            assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+            assert db.execute("PRAGMA foreign_key_check").fetchall() == []
+        if not os.WIFSIGNALED(status):
+            assert (status, last > 3) == (0, True)
+            return
+    raise AssertionError("it never came to its end")
 
 
 WRITER = """
