@@ -76,7 +76,8 @@ def _review(
 
     Shows the memories' texts. Of an unknown source first, then the oldest confirmation; beside each what is close to
     it. On a terminal one after the other is asked: a key each, undo, quit at any time; what was decided stays, for it
-    is in the ledger at once. Deletions go through mem0 at the end, agent stopped. Nothing is decided by itself.
+    is in the ledger at once. Another text mem0 writes at once, with your own embedder (--config), and deletions at the
+    end, agent stopped. Nothing is decided by itself.
     With --notes: lines without a date first, then those whose latest ISO date is oldest; c puts a confirmation into the
     ledger, and the file is only read.
     Exit: 0, 2 usage, 3 not read, 4 refused, 5 failed.
@@ -248,6 +249,8 @@ def _delete(
         memory=[memory_id],
         history=history,
         qdrant_path=qdrant_path,
+        qdrant_url=qdrant_url,
+        api_key_env=api_key_env,
         collection=collection,
         config=config,
         agent_python=agent_python,
@@ -405,6 +408,8 @@ def _finish(decisions: Decisions, named: Named, look: Screen) -> int:
                 memory=list(decisions.to_delete),
                 history=named.history,
                 qdrant_path=named.qdrant_path,
+                qdrant_url=named.qdrant_url,
+                api_key_env=named.api_key_env,
                 collection=named.collection,
                 config=named.config,
                 agent_python=named.agent_python,

@@ -410,6 +410,9 @@ class Ledger:
                 " seen_at = excluded.seen_at",
                 fresh,
             )
+            db.executemany(
+                "UPDATE memory SET subject = ? WHERE id = ?", [(scope, text) for text, scope, _ in fresh]
+            )
             db.execute("INSERT OR REPLACE INTO marks VALUES ('owners', ?)", (mark,))
         return len(fresh)
 

@@ -160,5 +160,9 @@ def test_json_lines_in_and_out(tmp_path: Path, store: StoreCopy, monkeypatch: py
     assert (said["used"], said["unknown"]) == (1, ["other"])
     said = check(run(tmp_path, store, "source", new, "--format", "json").out, "ledger-memory")
     assert said["memory"]["last_used_at"] is not None
-    monkeypatch.setattr(sys, "stdin", io.StringIO("no json\n"))
-    assert run(tmp_path, store, "used").code == 2
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{old}\n7\n"))
+    said = check(run(tmp_path, store, "used", "--format", "json").out, "ledger-used")
+    assert (said["used"], said["unknown"]) == (1, ["7"])
+    for command, line in (("used", "no json\n"), ("annotate", f"{old}\n")):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(line))
+        assert run(tmp_path, store, command).code == 2

@@ -85,6 +85,13 @@ def test_single_decisions(tmp_path: Path, store: StoreCopy) -> None:
     assert (ran.code, "comes after the word confirm" in ran.err) == (2, True)
 
 
+def test_a_server_that_is_named_is_the_one_that_is_meant(tmp_path: Path, store: StoreCopy) -> None:
+    given = ("--history", str(store.history), "--qdrant-url", "http://127.0.0.1:1")
+    ran = call(tmp_path, "review", "delete", "x", *given, "--dry-run")
+    assert ran.code != 0
+    assert "127.0.0.1:1" in ran.err
+
+
 class Terminal:
     """The program on a terminal of its own."""
 

@@ -157,6 +157,10 @@ def test_a_ledger_from_before_gets_the_table(install: Install, where: dict[str, 
 def test_each_install_has_facts_of_its_own(tmp_path: Path, where: dict[str, Any]) -> None:
     facts.remember("alice", "home", "Oslo", now=NOW, **where)
     assert facts.current("alice", history=str(tmp_path / "other.db"), now=NOW) == ()
+    served = {"history": str(tmp_path / "history.db"), "qdrant_url": "http://127.0.0.1:1"}
+    assert facts.current("alice", now=NOW, **served) == ()
+    facts.remember("alice", "home", "Quito", now=NOW, **served)
+    assert values(facts.current("alice", now=NOW, **served)) == ["Quito"]
 
 
 # --- Two writers ---------------------------------------------------------------------------------------------

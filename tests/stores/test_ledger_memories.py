@@ -118,6 +118,15 @@ def test_another_text_is_another_fact(tmp_path: Path) -> None:
     assert (a.superseded_by, a.expires_at) == ("b", NOW + 5)
 
 
+def test_another_owner_is_anothers_at_once(tmp_path: Path) -> None:
+    points = {i: point(i) for i in "ab"}
+    with ledger(tmp_path) as book:
+        note(book, points)
+        book.note_owners({"a": ("bob", None, "r"), "b": ("alice", None, None)}, NOW)
+        assert note(book, points) == 0  # neither store changed but for that
+        assert (only(book, "a").owner, only(book, "b").owner) == (("bob", None, "r"), ("alice", None, None))
+
+
 def test_what_mem0_says_of_expiry_is_taken_over(tmp_path: Path) -> None:
     with ledger(tmp_path) as book:
         note(book, {"a": point("x", expires="2026-12-05"), "b": point("y", expires="soon"), "c": point("z")})
