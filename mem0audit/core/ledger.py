@@ -61,8 +61,9 @@ class Kept:
     """What an audit asks of the table `memory`: `superseded` maps ids to what replaced them (None where that is gone)
     and when; `expired` are ids; `dangling` ids whose successor has no row.
 
-    Of the live ones: how many were `unconfirmed` for the review age, `no_source` of these, the `oldest` confirmation,
-    how many were `unused` for six months (None where use is not recorded for so long).
+    Of the live ones: how many are from an `unknown` source, how many were `unconfirmed` for the review age, `no_source`
+    of these, the `oldest` confirmation, how many were `unused` for six months (None where use is not recorded for so
+    long).
     """
 
     rows: int
@@ -72,6 +73,7 @@ class Kept:
     dangling: frozenset[str] = frozenset()
     unconfirmed: int = 0
     no_source: int = 0
+    unknown: int = 0
     oldest: float | None = None
     unused: int | None = None
 

@@ -193,7 +193,8 @@ def plan_erase(
     who = Whose(scope, ever, frozenset(owners))
     seen, log = _seen(door, who)
     told = facts_rows(here, host, scope, ever)
-    if not (memories.mine or entities or left.history_rows or left.messages or told or intent):
+    goes = told and (scope is not None or redact)
+    if not (memories.mine or entities or left.history_rows or left.messages or goes or intent):
         said = scope.shown if scope is not None else ", ".join(map(str, wanted))
         raise CouldNotRead(f"nothing of {said} is in this store", "whose memories there are: mem0audit users")
     if served and door.server is not None:

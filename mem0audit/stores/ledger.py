@@ -15,6 +15,7 @@ import re
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
@@ -411,7 +412,8 @@ class Ledger:
                 fresh,
             )
             db.executemany(
-                "UPDATE memory SET subject = ? WHERE id = ?", [(scope, text) for text, scope, _ in fresh]
+                "UPDATE memory SET subject = ? WHERE id = ?",
+                [(scope, text) for text, scope, _ in fresh if text in there],
             )
             db.execute("INSERT OR REPLACE INTO marks VALUES ('owners', ?)", (mark,))
         return len(fresh)
@@ -470,7 +472,7 @@ class Ledger:
             )
             if new := {i for i, _ in fresh}.difference(map(_untext, there)):
                 self._as_it_ended(db, new, now)
-            expired = self._expiring(db, expiring)
+            expired = self._expiring(db, expiring, points.keys())
             going = set()
             if gone:
                 rows_of = set(map(_untext, there))
@@ -501,15 +503,16 @@ class Ledger:
                 mark_replaced(db, _untext(old), _untext(new_id), at, now)
 
     @staticmethod
-    def _expiring(db: sqlite3.Connection, days: Mapping[str, Any]) -> int:
+    def _expiring(db: sqlite3.Connection, days: Mapping[str, Any], stored: AbstractSet[str]) -> int:
         """Takes over the days of expiry that were set or cleared in mem0 since they were seen last; how many.
 
-        What is ours stays where mem0 has the same day (ours is to the second), or has not changed its mind."""
+        What is ours stays where mem0 has the same day (ours is to the second), has not changed its mind, or has the
+        memory no more."""
         row = db.execute("SELECT value FROM marks WHERE name = 'mem0 days'").fetchone()
         before = json.loads(row[0]) if row is not None else {}
         now = {i: str(day) for i, day in days.items() if hidden_from(day) is not None}
         changed = 0
-        for memory_id in before.keys() | now.keys():
+        for memory_id in (before.keys() | now.keys()) & stored:
             was, day = before.get(memory_id), now.get(memory_id)
             ours = db.execute("SELECT expires_at FROM memory WHERE id = ?", (_text(memory_id),)).fetchone()
             if was == day or ours is None:
@@ -562,9 +565,10 @@ class Ledger:
     def kept(self, now: float) -> Kept:
         """The table in numbers, and what in it is superseded, expired or hangs. `now` is in seconds since 1970."""
         ((rows,),) = self.all("SELECT count(*) FROM memory")
-        ((alive, unconfirmed, no_source, oldest),) = self.all(
-            "SELECT count(*), total(old), total(old AND source IS NULL), min(confirmed_at) FROM (SELECT source,"  # noqa: S608
-            f" confirmed_at, coalesce(confirmed_at, 0) < :before AS old FROM memory WHERE {_LIVE})",
+        ((alive, unknown, unconfirmed, no_source, oldest),) = self.all(
+            "SELECT count(*), total(source IS NULL), total(old), total(old AND source IS NULL), min(confirmed_at)"  # noqa: S608
+            " FROM (SELECT source, confirmed_at, coalesce(confirmed_at, 0) < :before AS old FROM memory"
+            f" WHERE {_LIVE})",
             {"before": now - REVIEW_S, "now": now},
         )
         unused = None
@@ -590,6 +594,7 @@ class Ledger:
             dangling=frozenset(_untext(i) for (i,) in dangling),
             unconfirmed=int(unconfirmed),
             no_source=int(no_source),
+            unknown=int(unknown),
             oldest=oldest,
             unused=unused,
         )

@@ -78,9 +78,13 @@ def test_status(tmp_path: Path, store: StoreCopy) -> None:
         assert ran.code == 0
         lines = ran.out.splitlines()
         assert lines[1].split() == ["18", "live,", "of", "19", "memories", "that", "it", "knows"]
+        assert "18 of the live from an unknown source" in " ".join(ran.out.split())
         assert max(map(len, lines[1:])) <= int(width)
     said = check(run(tmp_path, store, "status", "--format", "json").out, "ledger-status")
     assert (said["rows"], said["live"], said["expired"], said["unused"]) == (19, 18, 1, None)
+    run(tmp_path, store, "source", two(store)[0], "docs/x.md")
+    said = check(run(tmp_path, store, "status", "--format", "json").out, "ledger-status")
+    assert (said["unknown_source"], said["no_source"]) == (17, 0)
 
 
 @pytest.mark.parametrize(

@@ -187,6 +187,10 @@ def test_what_the_ledger_was_told_of_somebody_is_exported_and_goes_with_them(sto
     # of nobody but the ledger
     facts.remember("ann", "home", "FACT Lima", now=store.host.now, install=store.install)
     assert planned(scope=Scope(user="ann")).facts == 1
+    facts.remember("ann", "tea", "FACT", memory_id="gone", now=store.host.now, install=store.install)
+    assert planned(memory_ids=["gone"], redact=True).facts == 1
+    with pytest.raises(CouldNotRead):  # nothing would be done
+        planned(memory_ids=["gone"])
 
 
 # --- what an audit leaves, and sources ---------------------------------------------------------------

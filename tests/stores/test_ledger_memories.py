@@ -122,6 +122,7 @@ def test_another_owner_is_anothers_at_once(tmp_path: Path) -> None:
     points = {i: point(i) for i in "ab"}
     with ledger(tmp_path) as book:
         note(book, points)
+        book.note_owners(dict.fromkeys("ab", ("alice", None, None)), NOW)
         book.note_owners({"a": ("bob", None, "r"), "b": ("alice", None, None)}, NOW)
         assert note(book, points) == 0  # neither store changed but for that
         assert (only(book, "a").owner, only(book, "b").owner) == (("bob", None, "r"), ("alice", None, None))
@@ -231,6 +232,14 @@ def test_what_ended_has_ended_when_a_restore_brings_it_back(tmp_path: Path) -> N
         assert live(only_file(tmp_path)) == {"new", "plain"}
         assert only(book, "old").superseded_by == "new"
         assert (only(book, "over").expires_at, only(book, "over").source) == (NOW - 5, None)
+        # set in mem0 too, and then deleted there; the snapshot is from before
+        note(book, {**points, "plain": point("plain", expires="2026-01-01")}, rows=11)
+        note(book, {i: p for i, p in points.items() if i != "plain"}, rows=12, plain=log("DELETE"))
+        note(book, points, rows=13)
+        assert live(only_file(tmp_path)) == {"new"}
+        note(book, {**points, "plain": point("plain", expires="2099-01-01")}, rows=14)
+        note(book, points, rows=15)  # cleared in mem0
+        assert live(only_file(tmp_path)) == {"new", "plain"}
         book.restore_memory("old")
         book.expire("over", None)
         book.forget_memories(points)
