@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import textwrap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -263,10 +264,13 @@ def _delete(
 # --- One after the other ---------------------------------------------------------------------------
 
 
-def _keys(close: int) -> str:
-    """What can be pressed, where so many close ones stand beside it."""
+def question_of(number: int, count: int, close: int, look: Screen) -> str:
+    """What can be pressed, where so many close ones stand beside it: broken between two keys alone."""
     others = f" · {'1' if close == 1 else f'1-{close}'} that one is true instead" if close else ""
-    return f"c confirm · r replace · e expire · d delete{others} · s skip · u undo · q quit"
+    keys = f"c confirm · r replace · e expire · d delete{others} · s skip · u undo · q quit"
+    together = " · ".join(key.replace(" ", "\0") for key in keys.split(" · "))
+    lines = textwrap.wrap(f"{number} of {count}   {together}", look.width - 1, subsequent_indent="   ")
+    return "\n".join(lines).replace("\0", " ") + " "
 
 
 def _ask_each(found: Queue, decisions: Decisions, look: Screen) -> None:
@@ -281,7 +285,7 @@ def _ask_each(found: Queue, decisions: Decisions, look: Screen) -> None:
         sys.stderr.write("\n" + "\n".join(due_lines(one, at + 1, found, look)) + "\n")
         step = None
         while step is None:
-            key = key_pressed(f"{at + 1} of {len(found.due)}   {_keys(len(one.near))} ")
+            key = key_pressed(question_of(at + 1, len(found.due), len(one.near), look))
             sys.stderr.write(f"{key if key.isprintable() else ''}\n")
             try:
                 step = _decided(key, one, decisions, look)

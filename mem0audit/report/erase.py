@@ -46,16 +46,17 @@ def erase_plan_text(
             f"It leaves, for mem0 has no call that removes them: {_leaves(plan.left)} (--redact empties them).",
             hanging=3,
         )
-    if plan.facts:
-        them = (
-            f"{plural(plan.facts, 'value')} that the ledger has as facts of theirs, or tied to these memories"
+    if plan.facts and plan.facts_go:
+        lines += screen.wrap(
+            f"And from the ledger {plural(plan.facts, 'fact')} put down of them, or tied to these memories.",
+            hanging=3,
         )
-        if plan.facts_go:
-            lines += screen.wrap(f"And it removes from the ledger {them}.", hanging=3)
-        else:
-            lines += screen.wrap(
-                f"It leaves {them} (--redact removes them): mem0audit facts history", hanging=3
-            )
+    elif plan.facts:
+        lines += screen.wrap(
+            f"It leaves {plural(plan.facts, 'fact')} of the ledger tied to them (mem0audit facts history; --redact "
+            "removes them).",
+            hanging=3,
+        )
     reach = _not_reached(plan)
     if reach:
         lines += ["What it does not reach:"]
@@ -171,13 +172,13 @@ def erased_text(done: Erased, screen: Screen) -> str:
         parts.append(plural(done.entities, "entity", "entities"))
     if done.links:
         parts.append(f"{plural(done.links, 'link')} of entities that stay")
-    if done.facts:
-        parts.append(plural(done.facts, "fact of the ledger", "facts of the ledger"))
     of = f" of {done.scope.shown}" if done.scope is not None else ""
     both = ", counting the run that was cut off" if done.resumed else ""
     lines = screen.wrap(
         f"Removed {', '.join(parts)}{of}, through mem0 {done.mem0}{both}. {seconds(done.seconds)}", hanging=3
     )
+    if done.facts:
+        lines += [f"Removed from the ledger: {plural(done.facts, 'fact')}."]
     if done.not_logged:
         lines += screen.wrap(
             f"{memories(done.not_logged)} went without a DELETE row in the log: mem0 was killed between its two "

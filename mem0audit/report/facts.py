@@ -23,18 +23,20 @@ def values_text(facts: Sequence[Fact], *, subject: bool, attribute: bool) -> str
 
 
 def history_text(facts: Sequence[Fact], now: float, screen: Screen) -> str:
-    """Every value under its subject and attribute, with when it holds and where it is known from."""
+    """Every value under its subject and attribute, with when it holds and where it is known from: a line each where
+    all fit, else the value below its times."""
     lines: list[str] = []
     for name in dict.fromkeys((fact.subject, fact.attribute) for fact in facts):
-        rows = []
+        rows, below = [], []
         for fact in (f for f in facts if (f.subject, f.attribute) == name):
-            ends = "" if fact.valid_to is None else shown(fact.valid_to)
-            begins = "planned " if fact.valid_from > now else ""
-            rows.append([f"{begins}from {shown(fact.valid_from)}", f"to {ends}" if ends else ""])
-            rows[-1].append(escape(fact.value))
-            if fact.source is not None:
-                rows[-1].append(f"({escape(fact.source)})")
-        lines += ["", screen.bold(escape(" ".join(name))), *table(rows, indent=2)]
+            begins = f"{'planned ' if fact.valid_from > now else ''}from {shown(fact.valid_from)}"
+            ends = "" if fact.valid_to is None else f"to {shown(fact.valid_to)}"
+            source = [] if fact.source is None else [f"({fact.source})"]
+            rows.append([begins, ends, *map(escape, (fact.value, *source))])
+            below += [f"  {begins} {ends}".rstrip(), *screen.wrap(" ".join((fact.value, *source)), 4, 4)]
+        fitting = table(rows, indent=2)
+        lines += ["", screen.bold(escape(" ".join(name)))]
+        lines += fitting if max(map(len, fitting)) <= screen.width else below
     return "\n".join(lines[1:]) + "\n" if lines else ""
 
 

@@ -129,6 +129,7 @@ def test_what_is_said_fits_and_a_memory_nobody_knows_is_told(home: Path) -> None
     assert first[-1] == f"The ledger does not know {one} yet."
     planned = said("remember", "api", "owner", "ben", "--from", "2099-01-01", "--memory", two)
     assert planned[-1] == f"Memory {one} is not marked superseded: the ledger does not know {one} yet."
+    assert "from 2026-01-01 00:00:00Z to 2099-01-01 00:00:00Z ann ann" in ". ".join(said("history"))
     ended = said("revoke", "api", "owner", "--yes")
     assert ended[1] == "The planned value stays, and begins then; between the two there is none"
     assert ended[-1] == "Planned still: ben from 2099-01-01 00:00:00Z."

@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from mem0audit.cli.review import question_of
+from mem0audit.report.screen import Screen
 from tests.builders import RawPoints, StoreCopy, copy_store
 from tests.cli.program import Ran, call, clean_environment
 from tests.operations.embedder import serving
@@ -90,6 +92,15 @@ def test_a_server_that_is_named_is_the_one_that_is_meant(tmp_path: Path, store: 
     ran = call(tmp_path, "review", "delete", "x", *given, "--dry-run")
     assert ran.code != 0
     assert "127.0.0.1:1" in ran.err
+
+
+def test_the_keys_fit_and_no_key_is_torn() -> None:
+    for width, close in ((100, 3), (100, 0), (60, 3), (40, 1)):
+        lines = question_of(12, 20, close, Screen(width=width)).split("\n")
+        assert max(map(len, lines)) <= width and lines[-1].endswith("q quit ")
+        keys = [key.strip() for key in " ".join(lines).split("·")]
+        assert (len(keys), keys[1]) == (8 if close else 7, "r replace")
+    assert question_of(1, 3, 0, Screen()).count("\n") == 0
 
 
 class Terminal:

@@ -36,7 +36,7 @@ from mem0audit.operations.erase import apply_erase, plan_erase
 from mem0audit.operations.export import export
 from mem0audit.operations.repair import apply_repair, plan_repair
 from mem0audit.operations.residue import residue
-from mem0audit.report.erase import erase_plan_text
+from mem0audit.report.erase import erase_plan_text, erased_text
 from mem0audit.report.export import export_lines
 from mem0audit.report.screen import Screen
 from mem0audit.stores import ledger as ledger_store
@@ -170,17 +170,18 @@ def test_what_the_ledger_was_told_of_somebody_is_exported_and_goes_with_them(sto
     assert facts_left(store, memory_ids=[tea]) == [1]
     assert planned(memory_ids=[tea], redact=True).facts_go
     plan = planned(memory_ids=[tea])
-    assert "It leaves 1 value that the ledger has as facts" in erase_plan_text(plan, Screen(width=200))
+    assert "It leaves 1 fact of the ledger tied to them" in erase_plan_text(plan, Screen(width=200))
     done = apply_erase(plan, store.host)
     assert [(one.count, now) for one, now in done.places if one.kind == "facts"] == [(1, 1)]
     assert (done.facts, len(told(store))) == (0, 5)
     with store.book() as book:
         path = book.path
     plan = planned(scope=alice)
-    assert "And it removes from the ledger 4 values" in erase_plan_text(plan, Screen(width=200))
+    assert "And from the ledger 4 facts put down of them" in erase_plan_text(plan, Screen(width=200))
     assert in_child(lambda: apply_erase(plan, store.host, progress=Killed("sealing")) and 0) == 9
     done = apply_erase(planned(), store.host)
     assert (done.resumed, done.facts, told(store)) == (True, 4, ["FACT Rome"])
+    assert "\nRemoved from the ledger: 4 facts.\n" in erased_text(done, Screen(width=200))
     data = b"".join(one.read_bytes() for one in path.parent.iterdir())
     assert [word for word in (b"Oslo", b"Bergen", b"Contoso", b"9090", b"Rome") if word in data] == [b"Rome"]
     assert [one for one in residue(store.install, store.host, scope=alice).rows if one.kind == "facts"] == []
