@@ -324,6 +324,28 @@ def test_a_ledger_of_before_gets_the_table_and_its_memories(tmp_path: Path) -> N
         assert book.owners() == {"a": ("alice", None, None)}
 
 
+@pytest.mark.parametrize("version", range(5, len(STEPS)))
+def test_a_ledger_of_before_keeps_its_marks(tmp_path: Path, version: int) -> None:
+    path = new_path(tmp_path, HERE)
+    path.touch()
+    with contextlib.closing(connect(path)) as db:
+        migrate(db, STEPS[:version])
+        db.execute("INSERT INTO scopes VALUES (1, '\"alice\"', 'null', 'null')")
+        db.executemany(
+            "INSERT INTO memory (id, subject, fact, superseded_by, superseded_at, expires_at)"
+            " VALUES (?, 1, x'00', ?, ?, ?)",
+            [("new", None, None, None), ("old", "new", NOW, None), ("over", None, None, 5.0)],
+        )
+        db.execute("INSERT INTO facts VALUES (1, 'alice', 'home', 'Oslo', 5, NULL, NULL, 'old', 5)")
+    with ledger(tmp_path) as book:
+        assert only(book, "old").superseded_by == "new"
+        assert live(path) == {"new"}
+        assert book.all("SELECT value FROM facts") == [("Oslo",)]
+        book.forget_memories(["new", "old", "over"])
+        note(book, {i: point(i) for i in ("new", "old", "over")})
+        assert live(path) == {"new"}
+
+
 def test_what_goes_with_a_memory_and_in_which_order() -> None:
     successors = {"a": "b", "b": "c", "x": "c", "y": "z"}
     assert predecessors(["c"], successors) == {"a", "b", "x"}
