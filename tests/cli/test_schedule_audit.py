@@ -118,10 +118,6 @@ def test_a_review_goes_into_a_file_for_its_owner_alone(tmp_path: Path, store: St
     assert (ran.code, ran.out, ran.err) == (0, "", "")
     assert target.stat().st_mode & 0o777 == 0o600
     assert target.read_text().startswith("Nothing to review")
-    on_server = ("--history", str(store.history), "--qdrant-url", "http://127.0.0.1:1")
-    service = planned(tmp_path, "review", "--to", str(target), *on_server)["units"][0]["text"]
-    (line,) = lines_of(service)
-    assert line[-2:] == ["--qdrant-url", "http://127.0.0.1:1"]
     # by mail, none where nothing is due
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/mail").write_text("#!/bin/sh\n")
