@@ -35,6 +35,7 @@ class Where(TypedDict, total=False):
     install: Install | None
     history: str | None
     qdrant_path: str | None
+    qdrant_url: str | None
     collection: str | None
     config: str | None
 

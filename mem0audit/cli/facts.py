@@ -106,7 +106,9 @@ def _remember(
     if format_ is Format.JSON:
         write(change_json(done.fact, done.closed, None, superseded=found.superseded), output)
     else:
-        write(remembered_text(done, found.superseded), output)
+        look = screen(to_file=output is not None)
+        told = remembered_text(done, look, superseded=found.superseded, why_not=found.why_not)
+        write(told, output)
     return exits.OK
 
 
@@ -196,12 +198,12 @@ def _revoke(
     """
     install, host = _find(history, qdrant_path, qdrant_url, config, output)
     from mem0audit.operations.facts import apply_revoke, plan_revoke
-    from mem0audit.report.facts import change_json, revoked_text
+    from mem0audit.report.facts import change_json, revoked_text, revoking_text
 
     ends = host.now if at is None else _moment(at, host.now)
     plan = plan_revoke(install, host, subject, attribute, ends, host.now)
-    for sentence in plan.sentences:
-        say(sentence)
+    for line in revoking_text(plan, screen()).splitlines():
+        say(line)
     if plan.sentences and not yes:
         confirm("End it?")
     done = apply_revoke(install, host, plan, host.now)
@@ -209,7 +211,7 @@ def _revoke(
         fact = replace(done.fact, valid_to=done.at)
         write(change_json(fact, None, done.planned, superseded=False), output)
     else:
-        write(revoked_text(done), output)
+        write(revoked_text(done, screen(to_file=output is not None)), output)
     return exits.OK
 
 

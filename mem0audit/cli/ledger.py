@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from typing import Annotated, Any
@@ -219,6 +220,9 @@ def _supersede(
     return exits.OK
 
 
+_BARE = re.compile(r"[\w-]+")
+
+
 def results_in(lines: Iterator[str] | Any, *, bare: bool) -> Iterator[Any]:
     """The search results in JSON lines: one a line, or a whole answer of mem0's; with `bare` also plain ids.
 
@@ -229,7 +233,8 @@ def results_in(lines: Iterator[str] | Any, *, bare: bool) -> Iterator[Any]:
         try:
             value = json.loads(line)
         except (ValueError, RecursionError):
-            value = None
+            # an id as `jq -r .id` gives it
+            value = line.strip() if bare and _BARE.fullmatch(line.strip()) else None
         found = value["results"] if isinstance(value, dict) and "results" in value else [value]
         for one in found if isinstance(found, list) else [None]:
             if bare and isinstance(one, (str, int)) and not isinstance(one, bool):

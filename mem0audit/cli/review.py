@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Annotated
+import textwrap
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -30,6 +32,8 @@ from mem0audit.cli.progress import progress
 from mem0audit.core.errors import Mem0auditError, Refused, UsageProblem
 
 if TYPE_CHECKING:
+    from mem0audit.core.model import Install
+    from mem0audit.install.host import Host
     from mem0audit.operations.review import Decisions, Due, Queue
     from mem0audit.report.screen import Screen
 
@@ -38,6 +42,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+_NO_EMBEDDER = "the vector is computed by your own embedder: name your mem0 configuration with --config FILE"
 SourceOption = Annotated[
     str | None,
     typer.Option("--source", metavar="SOURCE", help="Where it can be looked up: a file, a URL, a command."),
@@ -72,7 +77,8 @@ def _review(
 
     Shows the memories' texts. Of an unknown source first, then the oldest confirmation; beside each what is close to
     it. On a terminal one after the other is asked: a key each, undo, quit at any time; what was decided stays, for it
-    is in the ledger at once. Deletions go through mem0 at the end, agent stopped. Nothing is decided by itself.
+    is in the ledger at once. Another text mem0 writes at once, with your own embedder (--config), and deletions at the
+    end, agent stopped. Nothing is decided by itself.
     With --notes: lines without a date first, then those whose latest ISO date is oldest; c puts a confirmation into the
     ledger, and the file is only read.
     Exit: 0, 2 usage, 3 not read, 4 refused, 5 failed.
@@ -116,7 +122,7 @@ def _review(
     if not asked or not (found.due or found.to_delete):
         write(queue_text(found, look), output)
         return exits.OK
-    decisions = Decisions(install, host, to_delete=list(found.to_delete))
+    decisions = Decisions(install, host, _embedder_of(config, install, host), to_delete=list(found.to_delete))
     try:
         _ask_each(found, decisions, look)
     except (KeyboardInterrupt, EOFError):
@@ -179,7 +185,6 @@ def _replace(
     """
     named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env)
     install, host = named.find()
-    from mem0audit.install.config import load_mem0_config, load_settings
     from mem0audit.operations import ledgerfacts
     from mem0audit.operations.review import apply_replace, plan_replace
     from mem0audit.report.ledger import known_json, known_text
@@ -190,12 +195,9 @@ def _replace(
     if text == "-":
         text = sys.stdin.read().removesuffix("\n")
     plan = plan_replace(install, host, memory_id, text, ledgerfacts.checked_source(source))
-    file = config or load_settings(host).config
-    if file is None:
-        raise UsageProblem(
-            "the vector is computed by your own embedder: name your mem0 configuration with --config FILE"
-        )
-    dictionary = load_mem0_config(file, install.agent_python, host.cwd).raw
+    dictionary = _embedder_of(config, install, host)
+    if dictionary is None:
+        raise UsageProblem(_NO_EMBEDDER)
     look = screen(named.words())
     if not yes:
         for line in replace_plan_text(plan, look).splitlines():
@@ -211,6 +213,14 @@ def _replace(
         known_json(known, install, host.now) if format_ is Format.JSON else known_text(known, look, host.now)
     )
     return exits.OK
+
+
+def _embedder_of(config: str | None, install: Install, host: Host) -> Mapping[str, Any] | None:
+    """The dict given to `Memory.from_config`; None where none is named."""
+    from mem0audit.install.config import load_mem0_config, load_settings
+
+    file = config or load_settings(host).config
+    return None if file is None else load_mem0_config(file, install.agent_python, host.cwd).raw
 
 
 app.command("expire")(ledger_commands.expire)
@@ -240,6 +250,8 @@ def _delete(
         memory=[memory_id],
         history=history,
         qdrant_path=qdrant_path,
+        qdrant_url=qdrant_url,
+        api_key_env=api_key_env,
         collection=collection,
         config=config,
         agent_python=agent_python,
@@ -252,10 +264,13 @@ def _delete(
 # --- One after the other ---------------------------------------------------------------------------
 
 
-def _keys(close: int) -> str:
-    """What can be pressed, where so many close ones stand beside it."""
+def question_of(number: int, count: int, close: int, look: Screen) -> str:
+    """What can be pressed, where so many close ones stand beside it: broken between two keys alone."""
     others = f" · {'1' if close == 1 else f'1-{close}'} that one is true instead" if close else ""
-    return f"c confirm · r replace · e expire · d delete{others} · s skip · u undo · q quit"
+    keys = f"c confirm · r replace · e expire · d delete{others} · s skip · u undo · q quit"
+    together = " · ".join(key.replace(" ", "\0") for key in keys.split(" · "))
+    lines = textwrap.wrap(f"{number} of {count}   {together}", look.width - 1, subsequent_indent="   ")
+    return "\n".join(lines).replace("\0", " ") + " "
 
 
 def _ask_each(found: Queue, decisions: Decisions, look: Screen) -> None:
@@ -270,7 +285,7 @@ def _ask_each(found: Queue, decisions: Decisions, look: Screen) -> None:
         sys.stderr.write("\n" + "\n".join(due_lines(one, at + 1, found, look)) + "\n")
         step = None
         while step is None:
-            key = key_pressed(f"{at + 1} of {len(found.due)}   {_keys(len(one.near))} ")
+            key = key_pressed(question_of(at + 1, len(found.due), len(one.near), look))
             sys.stderr.write(f"{key if key.isprintable() else ''}\n")
             try:
                 step = _decided(key, one, decisions, look)
@@ -312,12 +327,8 @@ def _decided(key: str, one: Due, decisions: Decisions, look: Screen) -> int | No
         assert at is not None
         decisions.expire(one.memory_id, at)
         return 1
-    if (
-        key == "r"
-    ):  # its text is kept nowhere until mem0 has it, and mem0 can have it only with the agent stopped
-        say("afterwards, the agent stopped, with your own embedder:")
-        say(f"   {look.command('review replace', one.memory_id)} TEXT --source SOURCE")
-        return None
+    if key == "r":
+        return 1 if _replaced(one, decisions, look) else None
     if key == "d":
         decisions.delete(one.memory_id)
         return 1
@@ -325,6 +336,31 @@ def _decided(key: str, one: Due, decisions: Decisions, look: Screen) -> int | No
         decisions.supersede(one.memory_id, one.near[int(key) - 1].memory_id)
         return 1
     return None
+
+
+def _replaced(one: Due, decisions: Decisions, look: Screen) -> bool:
+    """Asks for another text and has mem0 write it; False where nothing came of it. Raises Mem0auditError."""
+    from mem0audit.operations.ledgerfacts import checked_source
+    from mem0audit.operations.review import door_for_texts
+
+    try:
+        if decisions.config is None:
+            raise UsageProblem(_NO_EMBEDDER)
+        mem0 = door_for_texts(decisions.install, decisions.host).mem0
+    except Mem0auditError as problem:
+        say(problem.message)
+        say(f"Afterwards:   {look.command('review replace', one.memory_id)} TEXT --source SOURCE")
+        return False
+    say(f"mem0 {mem0} writes it at once, with your own embedder: the text goes there.")
+    text = _line("what is true now? (Enter: not now) ")
+    source = None if text is None else _line("where can it be looked up? (Enter: not now) ")
+    if text is None or source is None:
+        return False
+    with progress() as tell:
+        warnings = decisions.replace(one, text, checked_source(source), tell)
+    for warning in warnings:
+        say(warning)
+    return True
 
 
 def key_pressed(question: str) -> str:
@@ -352,12 +388,13 @@ def _line(question: str) -> str | None:
 
 def _finish(decisions: Decisions, named: Named, look: Screen) -> int:
     """Says what was decided, and does through mem0 what only mem0 can do."""
-    counted = {what: len(decisions.made(what)) for what in ("confirmed", "expire", "superseded")}
-    said = [
-        f"{count:,} {word}"
-        for word, count in zip(("confirmed", "given an end", "superseded"), counted.values(), strict=True)
-        if count
-    ]
+    words = {
+        "confirmed": "confirmed",
+        "replaced": "replaced",
+        "expire": "given an end",
+        "superseded": "superseded",
+    }
+    said = [f"{count:,} {word}" for what, word in words.items() if (count := len(decisions.made(what)))]
     say(f"In the ledger: {', '.join(said)}." if said else "Nothing new in the ledger.")
     code = exits.OK
     for memory_id in decisions.made("expire"):
@@ -375,6 +412,8 @@ def _finish(decisions: Decisions, named: Named, look: Screen) -> int:
                 memory=list(decisions.to_delete),
                 history=named.history,
                 qdrant_path=named.qdrant_path,
+                qdrant_url=named.qdrant_url,
+                api_key_env=named.api_key_env,
                 collection=named.collection,
                 config=named.config,
                 agent_python=named.agent_python,

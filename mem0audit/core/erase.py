@@ -106,6 +106,14 @@ class ErasePlan:
     """What is emptied after the deletion, where that is asked for."""
     snapshot: ShortLived | None = None
     """The snapshot that is taken first, where one is asked for."""
+    facts: int = 0
+    """What the ledger was told of them, or is tied to their memories."""
+
+    @property
+    def facts_go(self) -> bool:
+        """Whether that goes: of a scope. Of single memories only where texts are emptied too: else the history stays
+        that `facts` keeps."""
+        return self.scope is not None or self.redact is not None
 
 
 @dataclass(frozen=True)
@@ -177,6 +185,8 @@ class Erased:
     """Texts that a run before this one made unreadable: nobody knows them any more, to search for them."""
     snapshot: str | None = None
     """The short-lived snapshot that was taken first."""
+    facts: int = 0
+    """What the ledger was told of them and has no more."""
 
     @property
     def erased(self) -> bool | None:

@@ -31,7 +31,7 @@ NO_LEDGER: Final = NotChecked("ledger", "no ledger yet", gap=False)
 class LedgerFact(NamedTuple):
     """A row of the ledger's table `memory`. `fact` is the MD5 of the text it speaks of; `source` None: unknown.
 
-    `superseded_at` is what marks an outdated fact; `superseded_by` may be gone.
+    `superseded_at` is what marks an outdated fact, from then on; `superseded_by` may be gone.
     """
 
     owner: Owner
@@ -47,9 +47,13 @@ class LedgerFact(NamedTuple):
     superseded_by: str | None
     superseded_at: float | None
 
+    def is_superseded(self, now: float) -> bool:
+        """Whether something has replaced it by then."""
+        return self.superseded_at is not None and self.superseded_at <= now
+
     def is_live(self, now: float) -> bool:
         """Whether it is neither superseded nor expired, as the view `live_memory` has it."""
-        return self.superseded_at is None and (self.expires_at is None or self.expires_at > now)
+        return not self.is_superseded(now) and (self.expires_at is None or self.expires_at > now)
 
 
 @dataclass(frozen=True)
@@ -57,8 +61,9 @@ class Kept:
     """What an audit asks of the table `memory`: `superseded` maps ids to what replaced them (None where that is gone)
     and when; `expired` are ids; `dangling` ids whose successor has no row.
 
-    Of the live ones: how many were `unconfirmed` for the review age, `no_source` of these, the `oldest` confirmation,
-    how many were `unused` for six months (None where use is not recorded for so long).
+    Of the live ones: how many are from an `unknown` source, how many were `unconfirmed` for the review age, `no_source`
+    of these, the `oldest` confirmation, how many were `unused` for six months (None where use is not recorded for so
+    long).
     """
 
     rows: int
@@ -68,6 +73,7 @@ class Kept:
     dangling: frozenset[str] = frozenset()
     unconfirmed: int = 0
     no_source: int = 0
+    unknown: int = 0
     oldest: float | None = None
     unused: int | None = None
 

@@ -99,7 +99,7 @@ def stale(record: Record, now: float, *, older_than_s: float = 0.0, unused: bool
     if ends and now - min(ends) >= older_than_s:
         return Stale("expired", min(ends))
     created, replaced, idle = record.created_at, record.superseded_at, record.idle_since
-    if replaced is not None and created is not None and now - created > SUPERSEDED_AGE_S:
+    if replaced is not None and replaced <= now and created is not None and now - created > SUPERSEDED_AGE_S:
         return Stale("superseded", replaced)
     if unused and idle is not None and now - idle > UNUSED_S:
         return Stale("unused", idle)

@@ -21,8 +21,8 @@ NIGHTS: Final = 800
 class Rows:
     """One place that is read as rows. `count` of its rows hold something of theirs; None where it could not be read.
 
-    `kind` is "points", "older rows", "entities", "shared entities", "history", "messages" or "stranded"; `name` the
-    collection or table.
+    `kind` is "points", "older rows", "entities", "shared entities", "history", "messages", "stranded" or "facts" (those
+    of the ledger); `name` the collection or table.
     """
 
     kind: str

@@ -39,6 +39,11 @@ class Scope:
         return tuple((k, v) for k, v in zip(OWNER_KEYS, self.owner, strict=True) if v is not None)
 
     @property
+    def alone(self) -> str | None:
+        """The id of the user, agent or run, where one of them alone is named."""
+        return self.named[0][1].strip() if len(self.named) == 1 else None
+
+    @property
     def words(self) -> tuple[str, ...]:
         """The flags that name it: `--user alice`."""
         return tuple(word for key, value in self.named for word in (f"--{key[:-3]}", value))

@@ -7,7 +7,7 @@ last is open it ends where the new one begins. Nothing is ever overwritten.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import floor, isfinite
 
@@ -34,10 +34,6 @@ class Fact:
     memory_id: str | None = None
     recorded_at: int = 0
 
-    def holds(self, at: int) -> bool:
-        """Whether it is the value at that second."""
-        return self.valid_from <= at and (self.valid_to is None or at < self.valid_to)
-
     @property
     def shown(self) -> str:
         """Of what it is, for people."""
@@ -56,11 +52,6 @@ def word(text: str, what: str) -> str:
     if not text.strip():
         raise UsageProblem(f"{what}: is empty")
     return text.strip()
-
-
-def state(facts: Iterable[Fact], at: int) -> tuple[Fact, ...]:
-    """The facts that hold at a second, by subject and attribute. What holds now is this, now."""
-    return tuple(sorted((f for f in facts if f.holds(at)), key=lambda f: (f.subject, f.attribute)))
 
 
 @dataclass(frozen=True)

@@ -73,10 +73,18 @@ from mem0audit.operations.mem0door import (
 )
 from mem0audit.operations.pairs import plan_pair, take_pair
 from mem0audit.operations.redact import apply_redaction, plan_clearing, plan_redaction
-from mem0audit.operations.residue import LogSeen, VectorsSeen, Whose, read_log, read_vectors, residue
+from mem0audit.operations.residue import (
+    LogSeen,
+    VectorsSeen,
+    Whose,
+    facts_rows,
+    read_log,
+    read_vectors,
+    residue,
+)
 from mem0audit.operations.seal import explain
 from mem0audit.operations.targets import named, refuse_in_use
-from mem0audit.stores import files, overwrite
+from mem0audit.stores import facts, files, overwrite
 from mem0audit.stores.embedded import EmbeddedStore
 from mem0audit.stores.history import MessageRow, TextRow, read_rows, read_texts
 from mem0audit.stores.ledger import CannotUse, Ledger
@@ -143,7 +151,7 @@ def plan_erase(
             )
         intent = _intent(book) if book is not None else None
         owners = _owners(book) if book is not None else {}
-        successors = _successors(book) if book is not None else {}
+        successors = _successors(book, host.now) if book is not None else {}
     wanted = tuple(dict.fromkeys(_named_id(one) for one in memory_ids))
     if intent is not None:
         redact = redact or (intent.redact and scope is None and not wanted)
@@ -184,7 +192,9 @@ def plan_erase(
     left = _left(door.history, scope, ever)
     who = Whose(scope, ever, frozenset(owners))
     seen, log = _seen(door, who)
-    if not (memories.mine or entities or left.history_rows or left.messages or intent):
+    told = facts_rows(here, host, scope, ever)
+    goes = told and (scope is not None or redact)
+    if not (memories.mine or entities or left.history_rows or left.messages or goes or intent):
         said = scope.shown if scope is not None else ", ".join(map(str, wanted))
         raise CouldNotRead(f"nothing of {said} is in this store", "whose memories there are: mem0audit users")
     if served and door.server is not None:
@@ -245,11 +255,12 @@ def plan_erase(
         resumed=intent,
         warnings=tuple(warnings),
         unseen=unseen,
-        places=counted((*seen.rows, *log.rows)),
+        places=counted((*seen.rows, *log.rows, *told)),
         texts=tuple(dict.fromkeys((*seen.texts, *log.texts))),
         blank=_blank(door.history, scope, ever) if redact else (0, 0),
         redact=emptying,
         snapshot=snapshot,
+        facts=sum(one.count or 0 for one in told),
     )
 
 
@@ -349,9 +360,9 @@ def _owners(book: Ledger) -> Mapping[str, Any]:
         raise Refused(f"the ledger {book.path} {error.why}") from None
 
 
-def _successors(book: Ledger) -> Mapping[str, str]:
+def _successors(book: Ledger, now: float) -> Mapping[str, str]:
     try:
-        return book.successors()
+        return book.successors(now)
     except CannotUse as error:
         raise Refused(f"the ledger {book.path} {error.why}") from None
 
@@ -665,6 +676,8 @@ def apply_erase(
             )
             say("putting it on record", None, None)
             done = _put_on_record(done, intent, book, host, settings or Settings())
+            if plan.facts_go:
+                done = _facts_forgotten(done, intent, book)
             if inside is None:
                 say("sealing", None, None)
                 done = _put_to_the_chain(done, host, say)
@@ -729,7 +742,7 @@ def _finished(
         places = counted(after.rows)
     else:
         vectors, log = _seen(door, Whose(intent.scope, ids, frozenset()))
-        places = counted((*vectors.rows, *log.rows))
+        places = counted((*vectors.rows, *log.rows, *facts_rows(plan.install, host, intent.scope, ids)))
     return replace(
         done,
         emptied=emptied,
@@ -936,6 +949,16 @@ def _put_on_record(done: Erased, intent: Intent, book: Ledger, host: Host, setti
     return replace(done, recorded=tuple(recorded), warnings=tuple(warnings))
 
 
+def _facts_forgotten(done: Erased, intent: Intent, book: Ledger) -> Erased:
+    """Removes what the ledger was told of them; how much, counting a run that was cut off. Raises Failed."""
+    subject = None if intent.scope is None else intent.scope.alone
+    try:
+        facts.forget(book, subject, {*map(str, intent.ids), *intent.ever})
+    except CannotUse as error:
+        raise Failed(f"all is deleted but what the ledger was told of it: it {error.why}", _AGAIN) from None
+    return replace(done, facts=sum(one.count or 0 for one in intent.places if one.kind == "facts"))
+
+
 def _put_to_the_chain(done: Erased, host: Host, say: Progress) -> Erased:
     """Explains the deletion to the chain of seals, where there is one."""
     outcome = explain(
@@ -1011,7 +1034,12 @@ def receipt_of(done: Erased) -> dict[str, Any]:
         "salt": done.salt,
         "scope": erasure.scope or None,
         "ids": list(erasure.ids),
-        "removed": {"memories": done.memories, "entities": done.entities, "links": done.links},
+        "removed": {
+            "memories": done.memories,
+            "entities": done.entities,
+            "links": done.links,
+            "facts": done.facts,
+        },
         "not_logged": done.not_logged,
         "overwritten": done.overwritten,
         "before": {"history_rows": done.before.history_rows, "messages": done.before.messages},
@@ -1075,7 +1103,9 @@ def _searched(one: FileSearch) -> dict[str, Any]:
 
 def _write_receipt(path: Path, done: Erased) -> None:
     emptied = done.emptied is not None and (done.emptied.history or done.emptied.messages)
-    if not (done.memories or done.entities or done.links or emptied) and _is_receipt_of(path, done):
+    if not (done.memories or done.entities or done.links or done.facts or emptied) and _is_receipt_of(
+        path, done
+    ):
         return  # of the run that did it: this one found nothing left to do, and the same verdict
     document = {"schema": 1, "kind": "erasure-receipt", **receipt_of(done)}
     try:

@@ -21,9 +21,11 @@ from mem0audit.core.model import (
 )
 from mem0audit.core.points import Owner
 from mem0audit.core.scopes import Scope
+from mem0audit.core.validity import Fact
 from mem0audit.install.host import Host
 from mem0audit.install.processes import holders
 from mem0audit.operations import ledger as ledgers
+from mem0audit.operations.facts import told_of
 from mem0audit.operations.look import Progress, no_collector, no_progress
 from mem0audit.operations.otherroots import as_the_agent_sees_it, where_it_lies
 from mem0audit.operations.residue import Whose, collections_of, owner_in, whose
@@ -60,12 +62,20 @@ class Exported:
     owners: Mapping[str, Owner]
     not_read: tuple[NotChecked, ...]
     ledger: Mapping[str, LedgerFact] = field(default_factory=dict)
+    facts: tuple[Fact, ...] = ()
+    """What the ledger was told of them, or is tied to their memories."""
 
     @property
     def is_empty(self) -> bool:
         """Nothing was found of them, not even an id."""
         return not (
-            self.ids or self.points or self.history or self.stranded or self.messages or self.entities
+            self.ids
+            or self.points
+            or self.history
+            or self.stranded
+            or self.messages
+            or self.entities
+            or self.facts
         )
 
     @property
@@ -73,7 +83,7 @@ class Exported:
         """In numbers."""
         return (
             f"{len(self.points):,} memories, {len(self.history):,} log rows, {len(self.messages):,} messages, "
-            f"{len(self.entities):,} entities"
+            f"{len(self.entities):,} entities, {len(self.facts):,} facts"
         )
 
 
@@ -144,6 +154,7 @@ def export(
         owners,
         (*book.not_read, *found.not_read, *log.not_read),
         known,
+        told_of(install, host, scope, ids, ledger=ledger and not book.not_read),
     )
 
 

@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from mem0audit.core import validity as core
 from mem0audit.core.errors import CouldNotRead, Failed
 from mem0audit.core.model import Install, NotChecked
+from mem0audit.core.points import normalised
+from mem0audit.core.scopes import Scope
 from mem0audit.core.validity import Fact, Remembering, Revoking
 from mem0audit.install.host import Host
 from mem0audit.operations import ledger as ledgers
@@ -21,10 +23,12 @@ from mem0audit.stores.ledger import CannotUse, Ledger
 
 @dataclass(frozen=True)
 class Remembered:
-    """What remembering did; `superseded`: the memory of the value before was marked superseded in the ledger."""
+    """What remembering did; `superseded`: the memory of the value before is marked superseded in the ledger, from where
+    the new value begins; `why_not` where it has a memory and that could not be."""
 
     done: Remembering
     superseded: bool
+    why_not: str | None
 
 
 @contextmanager
@@ -53,7 +57,7 @@ def remember(install: Install, host: Host, fact: Fact, now: float) -> Remembered
         core.second(fact.valid_from),
         None,
         None if fact.source is None else core.word(fact.source, "--source"),
-        None if fact.memory_id is None else core.word(fact.memory_id, "--memory"),
+        None if fact.memory_id is None else str(normalised(core.word(fact.memory_id, "--memory"))),
         second,
     )
     with _book(install, host, make=True) as book:
@@ -102,6 +106,17 @@ def apply_revoke(install: Install, host: Host, plan: Revoking, now: float) -> Re
     with _book(install, host, make=True) as book:
         assert book is not None
         return store.revoke(book, fact.subject, fact.attribute, plan.at, core.second(now), plan)
+
+
+def told_of(
+    install: Install, host: Host, scope: Scope | None, memory_ids: Collection[str], *, ledger: bool = True
+) -> tuple[Fact, ...]:
+    """Every value whose subject is whom a scope names alone, or that is tied to one of these memories. Raises
+    CouldNotRead."""
+    if not ledger:
+        return ()
+    with _book(install, host) as book:
+        return () if book is None else store.told_of(book, None if scope is None else scope.alone, memory_ids)
 
 
 def _names(subject: str | None, attribute: str | None) -> tuple[str | None, str | None]:

@@ -120,7 +120,7 @@ def confirm(install: Install, host: Host, word: str, source: str | None = None) 
                 f"{known.memory_id}: where it came from is not known, so it cannot be confirmed",
                 "say where it can be looked up with --source; what cannot be traced can only be deleted",
             )
-        if known.fact.superseded_at is not None:
+        if known.fact.is_superseded(host.now):
             raise Refused(
                 f"{known.memory_id}: is superseded",
                 f"it holds after all: mem0audit ledger supersede {known.memory_id} --none",

@@ -39,6 +39,7 @@ from mem0audit.install.processes import holders
 from mem0audit.operations import ledger as ledgers
 from mem0audit.operations.discard import put_aside
 from mem0audit.operations.expire import plan_expire
+from mem0audit.operations.facts import told_of
 from mem0audit.operations.interrupted import interrupted
 from mem0audit.operations.known import known_snapshots
 from mem0audit.operations.leftmoves import left_moves
@@ -128,6 +129,15 @@ def whose(
             gap = replace(ledgers.unusable(book.path, error), gap=True)
             return FromLedger(Whose(scope, frozenset(ids), frozenset(known)), not_read=(gap,))
     return FromLedger(Whose(scope, frozenset(ids), frozenset(known)), exports)
+
+
+def facts_rows(
+    install: Install, host: Host, scope: Scope | None, ids: Collection[str], *, ledger: bool = True
+) -> list[Rows]:
+    """The facts that the ledger was told of them, or that are tied to their memories; no row where there are none.
+    Raises CouldNotRead."""
+    count = len(told_of(install, host, scope, ids, ledger=ledger))
+    return [Rows("facts", "facts", ledgers.ledger_folder(host), count)] if count else []
 
 
 # --- Rows -------------------------------------------------------------------------------------------
@@ -546,6 +556,7 @@ def residue(
         say("reading the copies that are known", None, None)
         copies, more = _copies(named, host, who, book.exports, settings or Settings(), ledger, not_searched)
     not_searched += [*vectors.not_read, *log.not_read]
+    told = facts_rows(named, host, scope, who.ids, ledger=ledger and not book.not_read)
     if install.vectors is None and install.server_url is not None:
         say("looking what else the server keeps", None, None)
         of_scope = who.scope if isinstance(who.scope, Scope) else None
@@ -589,7 +600,7 @@ def residue(
         texts=len(needles.texts) - needles.left_out,
         piece=needles.piece,
         too_short=needles.left_out,
-        rows=(*vectors.rows, *log.rows),
+        rows=(*vectors.rows, *log.rows, *told),
         fed_back=log.fed_back,
         unattributed=log.unattributed,
         files=tuple(_judged(one, others) for one in found),

@@ -251,18 +251,24 @@ def plan_replace(install: Install, host: Host, word: str, text: str, source: str
         raise UsageProblem("TEXT: is empty", "to remove the memory: mem0audit review delete ID")
     with writing(install, host) as book:
         known = row_of(book, install, host, word)
-    if known.fact.superseded_at is not None:
+    if known.fact.is_superseded(host.now):
         raise Refused(
             f"{known.memory_id}: is superseded",
             f"it holds after all: mem0audit ledger supersede {known.memory_id} --none",
         )
     if known.fact.fact == text_digest(text):
         raise UsageProblem("TEXT: is the text that it has", "that it is true: mem0audit review confirm ID")
+    door = door_for_texts(install, host)
+    return ReplacePlan(install, known, source, door.mem0, door)
+
+
+def door_for_texts(install: Install, host: Host) -> Door:
+    """The mem0 that can give a memory another text now. Raises Refused, as `plan_replace` does."""
     refuse_in_use(install, host)
     door = find_door(install, host)
     if not versions.rewrites_whole(door.mem0):
         raise Refused(f"mem0 {door.mem0} loses metadata of your own in an update (before 2.0.7)")
-    return ReplacePlan(install, known, source, door.mem0, door)
+    return door
 
 
 def apply_replace(
@@ -299,8 +305,12 @@ class Decisions:
 
     install: Install
     host: Host
+    config: Mapping[str, Any] | None = None
+    """What `Memory.from_config` is given, with the user's own embedder; None: no text can be replaced."""
     done: list[tuple[str, str, LedgerFact]] = field(default_factory=list)
     to_delete: list[str] = field(default_factory=list)
+    texts: dict[str, str] = field(default_factory=dict)
+    """What was replaced here said before; kept nowhere else."""
 
     def skip(self, memory_id: str) -> None:
         """Nothing is decided of it."""
@@ -335,6 +345,15 @@ class Decisions:
                 raise Refused(str(error)) from None
         self.done.append((memory_id, "superseded", fact))
 
+    def replace(self, one: Due, text: str, source: str, progress: Progress | None = None) -> tuple[str, ...]:
+        """mem0 gives it another text, at once; warnings. Raises what `plan_replace` and `apply_replace` raise."""
+        assert self.config is not None
+        plan = plan_replace(self.install, self.host, one.memory_id, text, source)
+        warnings = apply_replace(plan, self.host, text, self.config, progress=progress)
+        self.texts[one.memory_id] = one.text or ""
+        self.done.append((one.memory_id, "replaced", plan.known.fact))
+        return warnings
+
     def delete(self, memory_id: str) -> None:
         """It is to go: with the others, at the end."""
         self._now(memory_id, "delete")
@@ -343,10 +362,17 @@ class Decisions:
         self.to_delete = [*self.to_delete, memory_id]
 
     def undo(self) -> str | None:
-        """Takes the last decision back; of which memory, None where there is none."""
+        """Takes the last decision back, a text through mem0 again; of which memory, None where there is none. Raises
+        what `replace` raises; then it stands."""
         if not self.done:
             return None
-        memory_id, what, fact = self.done.pop()
+        memory_id, what, fact = self.done[-1]
+        if what == "replaced":
+            assert self.config is not None
+            text = self.texts[memory_id]
+            plan = plan_replace(self.install, self.host, memory_id, text, "as it was")
+            apply_replace(plan, self.host, text, self.config)
+        self.done.pop()
         if what == "delete":
             with writing(self.install, self.host) as book:
                 book.note_to_delete(memory_id, wanted=False)

@@ -20,6 +20,7 @@ from mem0audit.core.model import (
 from mem0audit.core.moved import Followed
 from mem0audit.core.relocate import LeftMove
 from mem0audit.core.restore import Interrupted
+from mem0audit.core.times import shown
 from mem0audit.install.agents import whose_mem0
 from mem0audit.install.candidates import find_candidates
 from mem0audit.install.config import Settings
@@ -34,7 +35,7 @@ from mem0audit.operations.leftmoves import left_moves
 from mem0audit.operations.look import chosen_collection
 from mem0audit.operations.moved import followed
 from mem0audit.operations.otherroots import as_the_agent_sees_it
-from mem0audit.stores.ledger import CannotUse
+from mem0audit.stores.ledger import CannotUse, KnownAgent
 from mem0audit.stores.server import connection_to
 from mem0audit.stores.serverstore import ServerStore
 
@@ -61,12 +62,13 @@ class ServerSeen:
 @dataclass(frozen=True)
 class LedgerSeen:
     """The ledger of the install: where snapshots went to (the folder used last first), how many seals there are and
-    when the newest was made (seconds since 1970)."""
+    when the newest was made (seconds since 1970), and the agent that had the install open last."""
 
     path: str
     snapshot_folders: tuple[str, ...] = ()
     seals: int = 0
     sealed_at: float | None = None
+    agent: KnownAgent | None = None
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,9 @@ def status(install: Install, host: Host, *, ledger: bool = True, settings: Setti
     if telemetry.exists:
         places.append(Stand("telemetry", telemetry, "mem0's own"))
     agent = whose_mem0(install, held.holders, host)
+    if agent.mem0_version is None and isinstance(seen, LedgerSeen) and seen.agent is not None:
+        was = seen.agent
+        agent = Agent(was.interpreter, was.mem0, was.client, f"the agent's, as seen {shown(was.seen_at)}")
     not_checked = []
     if not held.complete:
         not_checked.append(NotChecked("who has it open", held.why or "not visible from here", gap=False))
@@ -173,6 +178,6 @@ def _ledger(install: Install, host: Host, wanted: bool) -> LedgerSeen | NotCheck
         try:
             seals = book.seals()
             at = seals[-1].at if seals else None
-            return LedgerSeen(str(book.path), book.folders(), len(seals), at)
+            return LedgerSeen(str(book.path), book.folders(), len(seals), at, book.agent())
         except CannotUse as error:
             return ledgers.unusable(book.path, error)

@@ -8,7 +8,7 @@ from typing import Any
 from mem0audit.core.erase import Emptied, Emptying, Erased, ErasePlan, HeldBy, Left
 from mem0audit.core.scopes import Scope
 from mem0audit.core.times import shown
-from mem0audit.operations.erase import emptied_and_left
+from mem0audit.operations.erase import emptied_and_left, receipt_of
 from mem0audit.report.escape import escape
 from mem0audit.report.json import dump, install, not_checked
 from mem0audit.report.screen import Screen
@@ -44,6 +44,17 @@ def erase_plan_text(
     elif _leaves(plan.left):
         lines += screen.wrap(
             f"It leaves, for mem0 has no call that removes them: {_leaves(plan.left)} (--redact empties them).",
+            hanging=3,
+        )
+    if plan.facts and plan.facts_go:
+        lines += screen.wrap(
+            f"And from the ledger {plural(plan.facts, 'fact')} put down of them, or tied to these memories.",
+            hanging=3,
+        )
+    elif plan.facts:
+        lines += screen.wrap(
+            f"It leaves {plural(plan.facts, 'fact')} of the ledger tied to them (mem0audit facts history; --redact "
+            "removes them).",
             hanging=3,
         )
     reach = _not_reached(plan)
@@ -166,6 +177,8 @@ def erased_text(done: Erased, screen: Screen) -> str:
     lines = screen.wrap(
         f"Removed {', '.join(parts)}{of}, through mem0 {done.mem0}{both}. {seconds(done.seconds)}", hanging=3
     )
+    if done.facts:
+        lines += [f"Removed from the ledger: {plural(done.facts, 'fact')}."]
     if done.not_logged:
         lines += screen.wrap(
             f"{memories(done.not_logged)} went without a DELETE row in the log: mem0 was killed between its two "
@@ -263,6 +276,8 @@ def erase_plan_json(plan: ErasePlan) -> str:
             if plan.snapshot is None
             else {"folder": plan.snapshot.folder, "seconds": plan.snapshot.seconds},
             "places": [{"kind": one.kind, "name": one.name, "count": one.count} for one in plan.places],
+            "facts": plan.facts,
+            "facts_removed": plan.facts_go,
             "same_text_elsewhere": plan.same_text_elsewhere,
             "elsewhere": [_held_json(one) for one in plan.elsewhere],
             "snapshots": [_held_json(one) for one in plan.snapshots],
@@ -285,7 +300,7 @@ def erased_json(done: Erased, residue: str | None = None) -> str:
             "mem0": done.mem0,
             "qdrant_client": done.client,
             "python": done.python,
-            "removed": {"memories": done.memories, "entities": done.entities, "links": done.links},
+            "removed": receipt_of(done)["removed"],
             "ids": list(done.ids),
             "not_logged": done.not_logged,
             "overwritten": done.overwritten,

@@ -12,13 +12,14 @@ from mem0audit.core.points import OWNER_KEYS
 from mem0audit.core.times import shown
 from mem0audit.operations.export import Exported, Point
 from mem0audit.report.escape import without_surrogates
+from mem0audit.report.facts import value_json
 from mem0audit.report.json import SCHEMA, not_checked
 from mem0audit.report.ledger import fact_json
 
 
 def export_lines(found: Exported) -> str:
     """A line that says what it is; one for each memory with its history, also deleted ones; one for each row that a
-    migration left, message and entity; a last one with the counts."""
+    migration left, message, entity and fact; a last one with the counts."""
     return "".join(_line(one) for one in _lines(found))
 
 
@@ -64,6 +65,8 @@ def _lines(found: Exported) -> Iterator[dict[str, Any]]:
         yield {"kind": "message", **{k: _plain(v) for k, v in message._asdict().items() if k != "rowid"}}
     for entity in found.entities:
         yield {"kind": "entity", "id": entity.id, **_point(entity)}
+    for told in found.facts:
+        yield {"kind": "fact", **value_json(told)}
     yield {
         "kind": "end",
         "memories": len(found.points),
@@ -71,6 +74,7 @@ def _lines(found: Exported) -> Iterator[dict[str, Any]]:
         "left_by_a_migration": len(found.stranded),
         "messages": len(found.messages),
         "entities": len(found.entities),
+        "facts": len(found.facts),
         "not_read": [not_checked(one) for one in found.not_read],
     }
 

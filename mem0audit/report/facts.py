@@ -23,44 +23,57 @@ def values_text(facts: Sequence[Fact], *, subject: bool, attribute: bool) -> str
 
 
 def history_text(facts: Sequence[Fact], now: float, screen: Screen) -> str:
-    """Every value under its subject and attribute, with when it holds and where it is known from."""
+    """Every value under its subject and attribute, with when it holds and where it is known from: a line each where
+    all fit, else the value below its times."""
     lines: list[str] = []
     for name in dict.fromkeys((fact.subject, fact.attribute) for fact in facts):
-        rows = []
+        rows, below = [], []
         for fact in (f for f in facts if (f.subject, f.attribute) == name):
-            ends = "" if fact.valid_to is None else shown(fact.valid_to)
-            begins = "planned " if fact.valid_from > now else ""
-            rows.append([f"{begins}from {shown(fact.valid_from)}", f"to {ends}" if ends else ""])
-            rows[-1].append(escape(fact.value))
-            if fact.source is not None:
-                rows[-1].append(f"({escape(fact.source)})")
-        lines += ["", screen.bold(escape(" ".join(name))), *table(rows, indent=2)]
+            begins = f"{'planned ' if fact.valid_from > now else ''}from {shown(fact.valid_from)}"
+            ends = "" if fact.valid_to is None else f"to {shown(fact.valid_to)}"
+            source = [] if fact.source is None else [f"({fact.source})"]
+            rows.append([begins, ends, *map(escape, (fact.value, *source))])
+            below += [f"  {begins} {ends}".rstrip(), *screen.wrap(" ".join((fact.value, *source)), 4, 4)]
+        fitting = table(rows, indent=2)
+        lines += ["", screen.bold(escape(" ".join(name)))]
+        lines += fitting if max(map(len, fitting)) <= screen.width else below
     return "\n".join(lines[1:]) + "\n" if lines else ""
 
 
-def remembered_text(done: Remembering, superseded: bool) -> str:
+def remembered_text(
+    done: Remembering, screen: Screen, *, superseded: bool = False, why_not: str | None = None
+) -> str:
     """What a new value did."""
-    fact = done.fact
+    fact, closed = done.fact, done.closed
     when = "holds since" if done.current else "is planned, and will hold from"
-    said = [f"{escape(fact.shown)}: {escape(fact.value)} {when} {shown(fact.valid_from)}."]
-    if done.closed is not None:
-        verb = "ends" if not done.current else "ended"
-        said.append(f"Until then {escape(done.closed.value)}, which {verb} there.")
-    if superseded and done.closed is not None:
-        said.append(
-            f"Memory {escape(done.closed.memory_id)} is marked superseded by {escape(fact.memory_id)}."
-        )
-    return "\n".join(said) + "\n"
+    said = [f"{fact.shown}: {fact.value} {when} {shown(fact.valid_from)}."]
+    if closed is not None:
+        said.append(f"Until then {closed.value}, which {'ended' if done.current else 'ends'} there.")
+    if superseded and closed is not None:
+        marked = "is marked superseded" if done.current else "will count as superseded from then on,"
+        said.append(f"Memory {closed.memory_id} {marked} by {fact.memory_id}.")
+    elif why_not is not None and closed is not None and closed.memory_id is not None:
+        said.append(f"Memory {closed.memory_id} is not marked superseded: {why_not}.")
+    elif why_not is not None:
+        said.append(f"{why_not[0].upper()}{why_not[1:]}.")
+    return _lines(said, screen)
 
 
-def revoked_text(done: Revoking) -> str:
+def revoked_text(done: Revoking, screen: Screen) -> str:
     """What a revocation did."""
-    said = [
-        f"{escape(done.fact.shown)}: {escape(done.fact.value)} ends at {shown(done.at)}. The history keeps it."
-    ]
+    said = [f"{done.fact.shown}: {done.fact.value} ends at {shown(done.at)}. The history keeps it."]
     if done.planned is not None:
-        said.append(f"Planned still: {escape(done.planned.value)} from {shown(done.planned.valid_from)}.")
-    return "\n".join(said) + "\n"
+        said.append(f"Planned still: {done.planned.value} from {shown(done.planned.valid_from)}.")
+    return _lines(said, screen)
+
+
+def revoking_text(plan: Revoking, screen: Screen) -> str:
+    """What it will do, where that does not go without saying."""
+    return _lines(plan.sentences, screen)
+
+
+def _lines(sentences: Sequence[str], screen: Screen) -> str:
+    return "".join(f"{line}\n" for one in sentences for line in screen.wrap(one, hanging=3))
 
 
 # --- For machines --------------------------------------------------------------------------------------
@@ -68,7 +81,9 @@ def revoked_text(done: Revoking) -> str:
 
 def facts_json(facts: Sequence[Fact], at: int | None) -> str:
     """The values, and the second that they hold at (None: all there ever were)."""
-    return dump("facts", {"at": None if at is None else shown(at), "facts": [_json(fact) for fact in facts]})
+    return dump(
+        "facts", {"at": None if at is None else shown(at), "facts": [value_json(fact) for fact in facts]}
+    )
 
 
 def change_json(fact: Fact, closed: Fact | None, planned: Fact | None, *, superseded: bool) -> str:
@@ -76,15 +91,16 @@ def change_json(fact: Fact, closed: Fact | None, planned: Fact | None, *, supers
     return dump(
         "facts-change",
         {
-            "fact": _json(fact),
-            "closed": None if closed is None else _json(closed),
-            "planned": None if planned is None else _json(planned),
+            "fact": value_json(fact),
+            "closed": None if closed is None else value_json(closed),
+            "planned": None if planned is None else value_json(planned),
             "memory_superseded": superseded,
         },
     )
 
 
-def _json(fact: Fact) -> dict[str, Any]:
+def value_json(fact: Fact) -> dict[str, Any]:
+    """A value with when it holds."""
     return {
         "subject": fact.subject,
         "attribute": fact.attribute,

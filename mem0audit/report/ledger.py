@@ -29,8 +29,9 @@ def status_text(found: LedgerStatus, screen: Screen) -> str:
         [f"{kept.live:,}", f"live, of {memories(kept.rows)} that it knows"],
         [f"{len(kept.superseded):,}", "superseded: mem0 still retrieves those that are stored"],
         [f"{len(kept.expired):,}", "expired"],
+        [f"{kept.unknown:,}", "of the live from an unknown source"],
         [f"{kept.unconfirmed:,}", f"of the live not confirmed for {REVIEW_S // DAY_S} days"],
-        [f"{kept.no_source:,}", "of these from a source that is not known"],
+        [f"{kept.no_source:,}", "of these from an unknown source: first in a review"],
     ]
     if kept.unused is not None:
         rows.append([f"{kept.unused:,}", f"of the live not used for {UNUSED_S // DAY_S} days"])
@@ -76,7 +77,8 @@ def fact_lines(fact: LedgerFact, screen: Screen, now: float) -> list[str]:
     ]
     if fact.superseded_at is not None:
         by = fact.superseded_by or "what is not known any more"
-        rows.append(["superseded", f"{shown(fact.superseded_at)} by {by}"])
+        to_come = "" if fact.is_superseded(now) else "will be, "
+        rows.append(["superseded", f"{to_come}{shown(fact.superseded_at)} by {by}"])
     return [line for name, value in rows for line in screen.wrap(value, hanging=14, first=f"  {name:<12}")]
 
 
@@ -194,6 +196,7 @@ def status_json(found: LedgerStatus) -> str:
             "dangling": sorted(kept.dangling),
             "unconfirmed": kept.unconfirmed,
             "no_source": kept.no_source,
+            "unknown_source": kept.unknown,
             "oldest_confirmation": None if kept.oldest is None else shown(kept.oldest),
             "unused": kept.unused,
             "used_since": None if found.used_since is None else shown(found.used_since),

@@ -69,6 +69,7 @@ _KINDS = {
     "history": "log rows with text",
     "messages": "chat messages",
     "stranded": "rows left by a migration",
+    "facts": "facts in the ledger",
 }
 
 
@@ -172,8 +173,14 @@ def _clears(found: Residue, screen: Screen) -> list[str]:
     lines = []
     in_log = any(one.count for one in found.rows if one.kind in ("history", "stranded", "messages"))
     there = any(one.count for one in found.rows if one.kind == "points")
-    if in_log or there:
-        what = "The memories, and the texts in the log" if there else "Texts in the log"
+    told = any(one.count for one in found.rows if one.kind == "facts")
+    if in_log or there or told:
+        parts = [
+            *(["memories"] if there else []),
+            *(["texts in the log"] if in_log or there else []),
+            *(["facts in the ledger"] if told else []),
+        ]
+        what = f"The {', the '.join(parts)}"
         words = found.scope.words if found.scope is not None else _memory_words(found.memory_ids)
         lines.append(f"{what}, the agent stopped:   " + screen.command("delete", *words, "--redact"))
     held = [one.path for one in found.rows if one.count or one.count is None]

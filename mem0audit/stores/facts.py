@@ -4,20 +4,22 @@ is decided too: of two writers one waits, and then sees what the other did."""
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Collection
 from typing import Any, Final
 
 from mem0audit.core import validity as core
 from mem0audit.core.errors import Refused
 from mem0audit.core.validity import Fact, Remembering, Revoking
-from mem0audit.stores.ledger import Ledger, _optional, _text, _unoptional, _untext
+from mem0audit.stores.ledger import Ledger, _optional, _text, _unoptional, _untext, mark_replaced
 
 _COLUMNS: Final = "subject, attribute, value, valid_from, valid_to, source, memory_id, recorded_at"
 _AT: Final = "valid_from <= :at AND (valid_to IS NULL OR :at < valid_to)"
 
 
-def remember(ledger: Ledger, new: Fact, now: int) -> tuple[Remembering, bool]:
-    """Puts a value down and ends the one before it; what that did, and whether the memory of the one before was marked
-    superseded by the new one's. `now` is in seconds since 1970. Raises Refused, CannotUse; then nothing changed."""
+def remember(ledger: Ledger, new: Fact, now: int) -> tuple[Remembering, bool, str | None]:
+    """Puts a value down and ends the one before it; what that did, whether the memory of the one before was marked
+    superseded by the new one's from there on, and why not where the new one has one. `now` is in seconds since 1970.
+    Raises Refused, CannotUse; then nothing changed."""
     with ledger.writing() as db:
         done = core.remembering(_latest(db, new.subject, new.attribute), new, now)
         closed = done.closed
@@ -27,8 +29,15 @@ def remember(ledger: Ledger, new: Fact, now: int) -> tuple[Remembering, bool]:
                 (closed.valid_to, _text(closed.subject), _text(closed.attribute), closed.valid_from),
             )
         db.execute(f"INSERT INTO facts ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", _row(new))  # noqa: S608
-        superseded = closed is not None and done.current and _supersede(db, closed, new, now)
-    return done, superseded
+        old = None if closed is None else closed.memory_id
+        tied = new.memory_id
+        if tied is None or old == tied:
+            return done, False, None
+        if old is not None:
+            why_not = mark_replaced(db, old, tied, new.valid_from, now)
+            return done, why_not is None, why_not
+        known = db.execute("SELECT 1 FROM memory WHERE id = ?", (_text(tied),)).fetchone()
+    return done, False, None if known else f"the ledger does not know {tied} yet"
 
 
 def revoke(ledger: Ledger, subject: str, attribute: str, at: int, now: int, expected: Revoking) -> Revoking:
@@ -62,6 +71,30 @@ def every(ledger: Ledger, subject: str | None, attribute: str | None) -> tuple[F
     return _facts(ledger, where, args)
 
 
+def told_of(ledger: Ledger, subject: str | None, memory_ids: Collection[str]) -> tuple[Fact, ...]:
+    """Every value there ever was of a subject (None: of none), or that is tied to one of these memories. Raises
+    CannotUse."""
+    return tuple(
+        fact
+        for fact in every(ledger, None, None)
+        if (subject is not None and fact.subject == subject) or fact.memory_id in memory_ids
+    )
+
+
+def forget(ledger: Ledger, subject: str | None, memory_ids: Collection[str]) -> None:
+    """Removes what `told_of` gives, and its bytes from the file. Raises CannotUse."""
+    with ledger.writing() as db:
+        db.executemany(
+            "DELETE FROM facts WHERE subject = ? AND attribute = ? AND valid_from = ?",
+            [
+                (_text(fact.subject), _text(fact.attribute), fact.valid_from)
+                for fact in told_of(ledger, subject, memory_ids)
+            ],
+        )
+    # the pages as they were lie in the write-ahead log, until somebody empties it
+    ledger.all("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
 def _whose(subject: str | None, attribute: str | None) -> tuple[str, dict[str, Any]]:
     parts, args = ["1"], {}
     for column, value in (("subject", subject), ("attribute", attribute)):
@@ -88,22 +121,6 @@ def _latest(db: sqlite3.Connection, subject: str, attribute: str) -> Fact | None
     )
     row = db.execute(sql, (_text(subject), _text(attribute))).fetchone()
     return None if row is None else _fact(row)
-
-
-def _supersede(db: sqlite3.Connection, old: Fact, new: Fact, now: int) -> bool:
-    """Marks the memory of the old value superseded by that of the new one, where the ledger keeps both as memories and
-    neither is superseded yet, and where both are one person's: what is deleted with the newer one must not be
-    another's."""
-    if old.memory_id is None or new.memory_id is None or old.memory_id == new.memory_id:
-        return False
-    done = db.execute(
-        "UPDATE memory SET superseded_by = :new, superseded_at = :at WHERE id = :old AND superseded_at IS NULL"
-        " AND EXISTS (SELECT 1 FROM memory AS later JOIN scopes AS theirs ON theirs.id = later.subject"
-        " JOIN scopes AS ours ON ours.id = memory.subject WHERE later.id = :new AND later.superseded_at IS NULL"
-        " AND theirs.user_id = ours.user_id AND (ours.user_id <> 'null' OR theirs.agent_id = ours.agent_id))",
-        {"new": _text(new.memory_id), "old": _text(old.memory_id), "at": now},
-    )
-    return done.rowcount == 1
 
 
 def _row(fact: Fact) -> tuple[Any, ...]:

@@ -1,6 +1,6 @@
 """The ledger: one small SQLite file an install, outside of it, for what mem0 does not record.
 
-It is in write-ahead mode, enforces its foreign keys on every connection, and never holds a memory's text: owners of
+It is in write-ahead mode, enforces its foreign keys on every connection, and never copies a memory's text: owners of
 every memory id ever seen, seals (digests), erasures (salted digests), the folders that snapshots went to, under which
 new id a lost memory was added back, and of each memory where it came from, when it was confirmed, until when it holds
 and what replaced it; and facts that it was told, with when they hold (stores/facts.py). Times are seconds since 1970 in
@@ -15,7 +15,8 @@ import re
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from collections.abc import Set as AbstractSet
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -91,8 +92,24 @@ STEPS: Final[tuple[tuple[str, ...], ...]] = (
     ),
     # lines of plain notes files that somebody confirmed, by their digests
     ("CREATE TABLE notes (digest BLOB PRIMARY KEY, confirmed_at REAL NOT NULL) WITHOUT ROWID",),
+    (
+        # what a row that went said of when its memory ends: a restore that brings the memory back brings back that too
+        "CREATE TABLE ended (id TEXT PRIMARY KEY, expires_at REAL, superseded_by TEXT, superseded_at REAL)"
+        " WITHOUT ROWID",
+        "CREATE TRIGGER memory_ended BEFORE DELETE ON memory WHEN old.superseded_at IS NOT NULL OR old.expires_at"
+        " IS NOT NULL BEGIN INSERT OR REPLACE INTO ended VALUES (old.id, old.expires_at, old.superseded_by,"
+        " old.superseded_at); END",
+        # what is to be superseded at a planned time is live until then
+        "DROP VIEW live_memory",
+        "CREATE VIEW live_memory AS SELECT * FROM memory WHERE"
+        " (superseded_at IS NULL OR superseded_at >= CAST(strftime('%s', 'now') AS INTEGER) + 1)"
+        " AND (expires_at IS NULL OR expires_at > CAST(strftime('%s', 'now') AS INTEGER))",
+    ),
 )
 """The schema, a step a version: a file of version N has the first N steps. Steps are only ever added."""
+
+_LIVE: Final = "(superseded_at IS NULL OR superseded_at > :now) AND (expires_at IS NULL OR expires_at > :now)"
+"""The condition of the view `live_memory`, at a time that is given."""
 
 
 class CannotUse(Exception):
@@ -143,6 +160,7 @@ def connect(path: Path, *, write: bool = True) -> sqlite3.Connection:
     try:
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA trusted_schema = 0")
+        connection.execute("PRAGMA secure_delete = ON")  # facts and sources are text: what goes is gone
     except BaseException:
         connection.close()
         raise
@@ -318,23 +336,17 @@ class Ledger:
         self._connection = connection
         self._key = b""
 
-    def writing(self) -> AbstractContextManager[sqlite3.Connection]:
-        """One transaction that writes, begun as one: it waits for another writer, and sees what that one did."""
-        return self._writing()
-
-    def all(self, sql: str, args: Mapping[str, Any]) -> list[Any]:
-        """The rows of one SELECT."""
-        return self._all(sql, args)
-
     @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """One transaction that writes, begun as one: it waits for another writer, and sees what that one did."""
         try:
             with _transaction(self._connection):
                 yield self._connection
         except (sqlite3.Error, OSError) as error:
             raise why_not(error) from None
 
-    def _all(self, sql: str, args: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
+    def all(self, sql: str, args: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
+        """Every row of one statement."""
         try:
             return self._connection.execute(sql, args).fetchall()
         except sqlite3.Error as error:
@@ -342,20 +354,20 @@ class Ledger:
 
     def be(self, identity: Identity) -> None:
         """Remembers which install this is, and where it lies now."""
-        rows = self._all("SELECT history, vectors, first_row, key FROM install")
+        rows = self.all("SELECT history, vectors, first_row, key FROM install")
         if not rows:
-            with self._writing() as db:
+            with self.writing() as db:
                 db.execute(
                     "INSERT INTO install VALUES (1, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
                     (*_columns(identity), os.urandom(32)),
                 )
-            rows = self._all("SELECT history, vectors, first_row, key FROM install")
+            rows = self.all("SELECT history, vectors, first_row, key FROM install")
         *there, self._key = rows[0]
         history, vectors, first_row = _columns(identity)
         # where the log is empty or not looked at, the row that was known stays known
         wanted = [history, vectors, there[2] if first_row is None else first_row]
         if there != wanted:
-            with self._writing() as db:
+            with self.writing() as db:
                 db.execute("UPDATE install SET history = ?, vectors = ?, first_row = ?", wanted)
 
     @property
@@ -384,9 +396,9 @@ class Ledger:
                 spelled.append(_spelled(owner))
             of[memory_id] = number
         mark = _mark(of, spelled)
-        if self._all("SELECT 1 FROM marks WHERE name = 'owners' AND value = ?", (mark,)):
+        if self.all("SELECT 1 FROM marks WHERE name = 'owners' AND value = ?", (mark,)):
             return 0
-        with self._writing() as db:
+        with self.writing() as db:
             scope_of = _numbers(db, spelled)
             there = dict(db.execute("SELECT memory_id, scope FROM owners").fetchall())
             fresh = [
@@ -399,21 +411,23 @@ class Ledger:
                 " seen_at = excluded.seen_at",
                 fresh,
             )
+            db.executemany(
+                "UPDATE memory SET subject = ? WHERE id = ?",
+                [(scope, text) for text, scope, _ in fresh if text in there],
+            )
             db.execute("INSERT OR REPLACE INTO marks VALUES ('owners', ?)", (mark,))
         return len(fresh)
 
     def owners(self) -> dict[str, Owner]:
         """The owner of every memory ever seen, as last seen."""
-        rows = self._all(
+        rows = self.all(
             "SELECT memory_id, user_id, agent_id, run_id FROM owners JOIN scopes ON scopes.id = owners.scope"
         )
         return {row[0]: (_value(row[1]), _value(row[2]), _value(row[3])) for row in rows}
 
     def sources(self) -> dict[str, str]:
-        """Where each memory came from, for those of which that is known; none where no source is kept."""
-        if not self._all("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'memory'"):
-            return {}
-        rows = self._all("SELECT id, source FROM memory WHERE source IS NOT NULL")
+        """Where each memory came from, for those of which that is known."""
+        rows = self.all("SELECT id, source FROM memory WHERE source IS NOT NULL")
         return {_untext(memory_id): _untext(source) for memory_id, source in rows}
 
     # -- what is known of each memory --
@@ -431,9 +445,9 @@ class Ledger:
         """
         expiring = {i: p.expires for i, p in points.items() if p.expires}
         mark = _seen_mark(points, expiring, rows)
-        if self._all("SELECT 1 FROM marks WHERE name = 'memories' AND value = ?", (mark,)):
+        if self.all("SELECT 1 FROM marks WHERE name = 'memories' AND value = ?", (mark,)):
             return 0
-        with self._writing() as db:
+        with self.writing() as db:
             there = dict(db.execute("SELECT id, fact FROM memory").fetchall())
             texts = there.get
             fresh = [(i, p) for i, p in points.items() if texts(i) != (p.text or b"")]
@@ -456,7 +470,9 @@ class Ledger:
                     for i, p in fresh
                 ],
             )
-            expired = self._expiring(db, expiring)
+            if new := {i for i, _ in fresh}.difference(map(_untext, there)):
+                self._as_it_ended(db, new, now)
+            expired = self._expiring(db, expiring, points.keys())
             going = set()
             if gone:
                 rows_of = set(map(_untext, there))
@@ -466,15 +482,37 @@ class Ledger:
         return len(fresh) + expired + len(going)
 
     @staticmethod
-    def _expiring(db: sqlite3.Connection, days: Mapping[str, Any]) -> int:
+    def _as_it_ended(db: sqlite3.Connection, new: set[str], now: float) -> None:
+        """Of memories that have a row now and had none: what was known of when they end, from a row that went or from
+        facts that are tied to them."""
+        for memory_id, *ended in db.execute("SELECT * FROM ended").fetchall():
+            if _untext(memory_id) in new:
+                db.execute(
+                    "UPDATE memory SET expires_at = ?, superseded_by = (SELECT id FROM memory WHERE id = ?),"
+                    " superseded_at = ? WHERE id = ?",
+                    (*ended, memory_id),
+                )
+                db.execute("DELETE FROM ended WHERE id = ?", (memory_id,))
+        pairs = db.execute(
+            "SELECT DISTINCT earlier.memory_id, later.memory_id, later.valid_from FROM facts AS earlier JOIN facts AS"
+            " later ON later.subject = earlier.subject AND later.attribute = earlier.attribute AND later.valid_from ="
+            " earlier.valid_to WHERE earlier.memory_id <> later.memory_id ORDER BY later.valid_from"
+        ).fetchall()
+        for old, new_id, at in pairs:
+            if not new.isdisjoint((_untext(old), _untext(new_id))):
+                mark_replaced(db, _untext(old), _untext(new_id), at, now)
+
+    @staticmethod
+    def _expiring(db: sqlite3.Connection, days: Mapping[str, Any], stored: AbstractSet[str]) -> int:
         """Takes over the days of expiry that were set or cleared in mem0 since they were seen last; how many.
 
-        What is ours stays where mem0 has the same day (ours is to the second), or has not changed its mind."""
+        What is ours stays where mem0 has the same day (ours is to the second), has not changed its mind, or has the
+        memory no more."""
         row = db.execute("SELECT value FROM marks WHERE name = 'mem0 days'").fetchone()
         before = json.loads(row[0]) if row is not None else {}
         now = {i: str(day) for i, day in days.items() if hidden_from(day) is not None}
         changed = 0
-        for memory_id in before.keys() | now.keys():
+        for memory_id in (before.keys() | now.keys()) & stored:
             was, day = before.get(memory_id), now.get(memory_id)
             ours = db.execute("SELECT expires_at FROM memory WHERE id = ?", (_text(memory_id),)).fetchone()
             if was == day or ours is None:
@@ -507,39 +545,44 @@ class Ledger:
             " = subject"
         )
         if ids is None:
-            rows = self._all(sql)
+            rows = self.all(sql)
         else:
             wanted = list(map(_text, ids))
             rows = []
             for at in range(0, len(wanted), 500):
                 some = wanted[at : at + 500]
-                rows += self._all(f"{sql} WHERE memory.id IN ({','.join('?' * len(some))})", some)
+                rows += self.all(f"{sql} WHERE memory.id IN ({','.join('?' * len(some))})", some)
         return {_untext(row[0]): _fact(row) for row in rows}
 
-    def successors(self) -> dict[str, str]:
-        """What replaced each superseded memory, where that is known."""
-        rows = self._all("SELECT id, superseded_by FROM memory WHERE superseded_by IS NOT NULL")
+    def successors(self, now: float) -> dict[str, str]:
+        """What replaced each superseded memory, where that is known. `now` is in seconds since 1970."""
+        rows = self.all(
+            "SELECT id, superseded_by FROM memory WHERE superseded_by IS NOT NULL AND superseded_at <= ?",
+            (now,),
+        )
         return {_untext(old): _untext(new) for old, new in rows}
 
     def kept(self, now: float) -> Kept:
         """The table in numbers, and what in it is superseded, expired or hangs. `now` is in seconds since 1970."""
-        ((rows,),) = self._all("SELECT count(*) FROM memory")
-        ((alive, unconfirmed, no_source, oldest),) = self._all(
-            "SELECT count(*), total(old), total(old AND source IS NULL), min(confirmed_at) FROM (SELECT source,"
-            " confirmed_at, coalesce(confirmed_at, 0) < ? AS old FROM memory WHERE superseded_at IS NULL AND"
-            " (expires_at IS NULL OR expires_at > ?))",
-            (now - REVIEW_S, now),
+        ((rows,),) = self.all("SELECT count(*) FROM memory")
+        ((alive, unknown, unconfirmed, no_source, oldest),) = self.all(
+            "SELECT count(*), total(source IS NULL), total(old), total(old AND source IS NULL), min(confirmed_at)"  # noqa: S608
+            " FROM (SELECT source, confirmed_at, coalesce(confirmed_at, 0) < :before AS old FROM memory"
+            f" WHERE {_LIVE})",
+            {"before": now - REVIEW_S, "now": now},
         )
         unused = None
         if (since := self.used_since()) is not None and since <= now - UNUSED_S:
             unused = len(self.unused(now))
-        superseded = self._all(
-            "SELECT id, superseded_by, superseded_at FROM memory WHERE superseded_at IS NOT NULL ORDER BY id"
+        superseded = self.all(
+            "SELECT id, superseded_by, superseded_at FROM memory WHERE superseded_at <= ? ORDER BY id", (now,)
         )
-        expired = self._all(
-            "SELECT id FROM memory WHERE superseded_at IS NULL AND expires_at <= ? ORDER BY id", (now,)
+        expired = self.all(
+            "SELECT id FROM memory WHERE (superseded_at IS NULL OR superseded_at > :now) AND expires_at <= :now"
+            " ORDER BY id",
+            {"now": now},
         )
-        dangling = self._all(
+        dangling = self.all(
             "SELECT id FROM memory AS old WHERE superseded_by IS NOT NULL AND NOT EXISTS (SELECT 1 FROM memory WHERE"
             " memory.id = old.superseded_by)"
         )
@@ -551,6 +594,7 @@ class Ledger:
             dangling=frozenset(_untext(i) for (i,) in dangling),
             unconfirmed=int(unconfirmed),
             no_source=int(no_source),
+            unknown=int(unknown),
             oldest=oldest,
             unused=unused,
         )
@@ -558,11 +602,10 @@ class Ledger:
     def due(self, now: float, before: float) -> dict[str, bool]:
         """The live memories last confirmed before a moment, and whether their source is known: those of an unknown one
         first, then the oldest confirmation. Both moments are in seconds since 1970."""
-        rows = self._all(
-            "SELECT id, source IS NOT NULL FROM memory WHERE superseded_at IS NULL AND (expires_at IS NULL OR"
-            " expires_at > ?) AND coalesce(confirmed_at, 0) < ?"
+        rows = self.all(
+            f"SELECT id, source IS NOT NULL FROM memory WHERE {_LIVE} AND coalesce(confirmed_at, 0) < :before"  # noqa: S608
             " ORDER BY source IS NOT NULL, coalesce(confirmed_at, 0), id",
-            (now, before),
+            {"now": now, "before": before},
         )
         return {_untext(i): bool(is_known) for i, is_known in rows}
 
@@ -571,23 +614,23 @@ class Ledger:
         since = self.used_since()
         if since is None or since > now - UNUSED_S:
             return ()
-        rows = self._all(
-            "SELECT id FROM memory WHERE superseded_at IS NULL AND (expires_at IS NULL OR expires_at > ?) AND"
-            " max(coalesce(last_used_at, 0), coalesce(created_at, confirmed_at, last_used_at, ?)) < ? ORDER BY id",
-            (now, now, now - UNUSED_S),
+        rows = self.all(
+            f"SELECT id FROM memory WHERE {_LIVE} AND max(coalesce(last_used_at, 0), coalesce(created_at,"  # noqa: S608
+            " confirmed_at, last_used_at, :now)) < :before ORDER BY id",
+            {"now": now, "before": now - UNUSED_S},
         )
         return tuple(_untext(i) for (i,) in rows)
 
     def used_since(self) -> float | None:
         """Since when use is recorded; None where it is not."""
-        rows = self._all("SELECT value FROM marks WHERE name = 'used since'")
+        rows = self.all("SELECT value FROM marks WHERE name = 'used since'")
         return float(rows[0][0]) if rows else None
 
     def note_used(self, used: Mapping[str, float]) -> None:
         """Remembers when each of these was last used, in seconds since 1970. What has no row is left out."""
         if not used:
             return
-        with self._writing() as db:
+        with self.writing() as db:
             db.execute(
                 "INSERT INTO marks VALUES ('used since', ?) ON CONFLICT DO NOTHING",
                 (repr(min(used.values())).encode("ascii"),),
@@ -599,7 +642,7 @@ class Ledger:
 
     def confirm(self, memory_id: str, at: float, source: str | None = None) -> None:
         """Remembers that a fact was found true, and with `source` by what; without, its source stays."""
-        with self._writing() as db:
+        with self.writing() as db:
             db.execute(
                 "UPDATE memory SET confirmed_at = ?, source = coalesce(?, source) WHERE id = ?",
                 (at, _optional(source), _text(memory_id)),
@@ -607,18 +650,18 @@ class Ledger:
 
     def note_source(self, memory_id: str, source: str | None) -> None:
         """Remembers where a fact came from; None: it is not known."""
-        with self._writing() as db:
+        with self.writing() as db:
             db.execute("UPDATE memory SET source = ? WHERE id = ?", (_optional(source), _text(memory_id)))
 
     def expire(self, memory_id: str, at: float | None) -> None:
         """Remembers until when a fact holds (seconds since 1970), or that it holds on."""
-        with self._writing() as db:
+        with self.writing() as db:
             db.execute("UPDATE memory SET expires_at = ? WHERE id = ?", (at, _text(memory_id)))
 
     def supersede(self, old: str, new: str, at: float) -> None:
         """Remembers that `new` replaced `old`. Raises ValueError, with why, where that cannot be: looked at in the
         same transaction."""
-        with self._writing() as db:
+        with self.writing() as db:
             rows = dict(
                 db.execute(
                     "SELECT id, superseded_at FROM memory WHERE id IN (?, ?)", (_text(old), _text(new))
@@ -630,7 +673,7 @@ class Ledger:
             if old == new:
                 raise ValueError("a memory does not replace itself")
             if rows[_text(new)] is not None:
-                raise ValueError(f"{new} is superseded itself")
+                raise ValueError(f"{new} is superseded itself, or will be")
             db.execute(
                 "UPDATE memory SET superseded_by = ?, superseded_at = ? WHERE id = ?",
                 (_text(new), at, _text(old)),
@@ -638,7 +681,7 @@ class Ledger:
 
     def replace_fact(self, memory_id: str, text: bytes, at: float, source: str) -> None:
         """Remembers that a memory has another text, given as its MD5, from this source and confirmed then."""
-        with self._writing() as db:
+        with self.writing() as db:
             db.execute(
                 "UPDATE memory SET fact = ?, confirmed_at = ?, source = ? WHERE id = ?",
                 (text, at, _text(source), _text(memory_id)),
@@ -646,7 +689,7 @@ class Ledger:
 
     def take_back(self, memory_id: str, fact: LedgerFact) -> None:
         """What a person decided of a memory is as it was."""
-        with self._writing() as db:
+        with self.writing() as db:
             db.execute(
                 "UPDATE memory SET source = ?, confirmed_at = ?, expires_at = ?, superseded_by = ?, superseded_at = ?"
                 " WHERE id = ?",
@@ -658,11 +701,11 @@ class Ledger:
 
     def notes(self) -> dict[bytes, float]:
         """When each line of a notes file was confirmed, by its digest."""
-        return dict(self._all("SELECT digest, confirmed_at FROM notes"))
+        return dict(self.all("SELECT digest, confirmed_at FROM notes"))
 
     def confirm_note(self, digest: bytes, at: float | None) -> None:
         """Remembers when a line was found true; None forgets it."""
-        with self._writing() as db:
+        with self.writing() as db:
             if at is None:
                 db.execute("DELETE FROM notes WHERE digest = ?", (digest,))
             else:
@@ -670,7 +713,7 @@ class Ledger:
 
     def note_to_delete(self, memory_id: str, *, wanted: bool = True) -> None:
         """Remembers that a person decided to delete a memory, until it is deleted; or, not `wanted`, that it stays."""
-        with self._writing() as db:
+        with self.writing() as db:
             row = db.execute("SELECT value FROM marks WHERE name = 'to delete'").fetchone()
             ids = [one for one in json.loads(row[0]) if one != memory_id] if row is not None else []
             value = json.dumps([*ids, memory_id] if wanted else ids).encode("ascii")
@@ -678,14 +721,14 @@ class Ledger:
 
     def to_delete(self) -> tuple[str, ...]:
         """Which memories a person decided to delete, and which are still there."""
-        rows = self._all("SELECT value FROM marks WHERE name = 'to delete'")
+        rows = self.all("SELECT value FROM marks WHERE name = 'to delete'")
         ids = [str(one) for one in json.loads(rows[0][0])] if rows else []
         there = self.memories(ids)
         return tuple(one for one in ids if one in there)
 
     def restore_memory(self, memory_id: str) -> None:
         """Remembers that a superseded fact holds after all."""
-        with self._writing() as db:
+        with self.writing() as db:
             db.execute(
                 "UPDATE memory SET superseded_by = NULL, superseded_at = NULL WHERE id = ?",
                 (_text(memory_id),),
@@ -694,7 +737,7 @@ class Ledger:
     def forget_memories(self, ids: Iterable[str]) -> None:
         """Drops the rows of memories whose points are gone. One that replaced another whose row stays, stays too: with
         it the mark of the other would go."""
-        with self._writing() as db:
+        with self.writing() as db:
             rows = {_untext(i) for (i,) in db.execute("SELECT id FROM memory")}
             going = removable(rows.intersection(ids), rows, self._successors(db), lambda _: False)
             db.executemany("DELETE FROM memory WHERE id = ?", [(_text(i),) for i in going])
@@ -707,12 +750,12 @@ class Ledger:
         if there is not None and replace(there, seen_at=agent.seen_at) == agent:
             return
         value = json.dumps(asdict(agent)).encode("ascii")
-        with self._writing() as db:
+        with self.writing() as db:
             db.execute("INSERT OR REPLACE INTO marks VALUES ('agent', ?)", (value,))
 
     def agent(self) -> KnownAgent | None:
         """The agent's Python as last seen; None where it never was."""
-        rows = self._all("SELECT value FROM marks WHERE name = 'agent'")
+        rows = self.all("SELECT value FROM marks WHERE name = 'agent'")
         try:
             return KnownAgent(**json.loads(rows[0][0])) if rows else None
         except (ValueError, TypeError):
@@ -722,33 +765,33 @@ class Ledger:
 
     def note_folder(self, path: str, now: float) -> None:
         """Remembers that a snapshot went to this folder. `now` is in seconds since 1970."""
-        with self._writing() as db:
+        with self.writing() as db:
             db.execute("INSERT OR REPLACE INTO folders VALUES (?, ?)", (_text(path), now))
 
     def forget_folder(self, path: str) -> None:
         """A folder that held snapshots is gone for good."""
-        with self._writing() as db:
+        with self.writing() as db:
             db.execute("DELETE FROM folders WHERE path = ?", (_text(path),))
 
     def folders(self) -> tuple[str, ...]:
         """The folders that snapshots went to, the one used last first."""
-        rows = self._all("SELECT path FROM folders ORDER BY used_at DESC, path")
+        rows = self.all("SELECT path FROM folders ORDER BY used_at DESC, path")
         return tuple(_untext(path) for (path,) in rows)
 
     def note_export(self, path: str) -> None:
         """Remembers that somebody's memories were exported to this file."""
-        with self._writing() as db:
+        with self.writing() as db:
             name = f"export {path.encode('utf-8', 'backslashreplace').decode()}"
             db.execute("INSERT OR REPLACE INTO marks VALUES (?, ?)", (name, os.fsencode(path)))
 
     def exports(self) -> tuple[str, ...]:
         """The files that memories were exported to, as they were named then."""
-        rows = self._all("SELECT value FROM marks WHERE name LIKE 'export %' ORDER BY name")
+        rows = self.all("SELECT value FROM marks WHERE name LIKE 'export %' ORDER BY name")
         return tuple(os.fsdecode(bytes(value)) for (value,) in rows)
 
     def add_erasure(self, erasure: Erasure) -> None:
         """Puts an erasure on record; one that is there (by its salt) gets the later time."""
-        with self._writing() as db:
+        with self.writing() as db:
             self._put_erasure(db, erasure)
 
     @staticmethod
@@ -764,26 +807,26 @@ class Ledger:
 
     def begin_erasure(self, erasure: Erasure, intent: str) -> None:
         """Puts an erasure on record together with what it is to do, before the first deletion."""
-        with self._writing() as db:
+        with self.writing() as db:
             self._put_erasure(db, erasure)
             db.execute("INSERT OR REPLACE INTO marks VALUES ('erasing', ?)", (intent.encode("ascii"),))
 
     def erasing(self) -> str | None:
         """What an erasure that was begun and not ended is to do."""
-        rows = self._all("SELECT value FROM marks WHERE name = 'erasing'")
+        rows = self.all("SELECT value FROM marks WHERE name = 'erasing'")
         return bytes(rows[0][0]).decode("ascii", "replace") if rows else None
 
     def end_erasure(self) -> None:
         """Forgets what the erasure was to do: all is done."""
-        with self._writing() as db:
+        with self.writing() as db:
             db.execute("DELETE FROM marks WHERE name = 'erasing'")
 
     def erasures(self) -> tuple[Erasure, ...]:
         """Every erasure on record."""
         ids: dict[str, list[str]] = {}
-        for salt, digest in self._all("SELECT salt, digest FROM erased_ids ORDER BY digest"):
+        for salt, digest in self.all("SELECT salt, digest FROM erased_ids ORDER BY digest"):
             ids.setdefault(salt, []).append(digest)
-        rows = self._all("SELECT at, salt, scope FROM erasures ORDER BY at, salt")
+        rows = self.all("SELECT at, salt, scope FROM erasures ORDER BY at, salt")
         return tuple(Erasure(at, salt, scope, tuple(ids.get(salt, ()))) for at, salt, scope in rows)
 
     # -- what was added back --
@@ -791,7 +834,7 @@ class Ledger:
     def note_lost(self, memory_ids: Iterable[str], now: float) -> None:
         """Remembers that these were lost for sure, before the first of them is added again: a few that are left over
         look like deletions. `now` is in seconds since 1970."""
-        with self._writing() as db:
+        with self.writing() as db:
             db.executemany(
                 "INSERT INTO recovered VALUES (?, NULL, ?) ON CONFLICT DO NOTHING",
                 [(_text(one), now) for one in memory_ids],
@@ -799,12 +842,12 @@ class Ledger:
 
     def lost(self) -> frozenset[str]:
         """Those of them that were not added again yet."""
-        rows = self._all("SELECT old_id FROM recovered WHERE new_id IS NULL")
+        rows = self.all("SELECT old_id FROM recovered WHERE new_id IS NULL")
         return frozenset(_untext(old) for (old,) in rows)
 
     def note_recovered(self, old_id: str, new_id: str, now: float) -> None:
         """Remembers that a lost memory was added again under a new id. `now` is in seconds since 1970."""
-        with self._writing() as db:
+        with self.writing() as db:
             db.execute(
                 "INSERT OR REPLACE INTO recovered VALUES (?, ?, ?)", (_text(old_id), _text(new_id), now)
             )
@@ -824,14 +867,14 @@ class Ledger:
 
     def recovered(self) -> dict[str, str]:
         """The new id of every lost memory that was added again, by its old one."""
-        rows = self._all("SELECT old_id, new_id FROM recovered WHERE new_id IS NOT NULL")
+        rows = self.all("SELECT old_id, new_id FROM recovered WHERE new_id IS NOT NULL")
         return {_untext(old): _untext(new) for old, new in rows}
 
     # -- seals --
 
     def seals(self) -> tuple[Seal, ...]:
         """The chain, oldest first."""
-        rows = self._all(
+        rows = self.all(
             "SELECT number, at, kind, mem0, schema, rows, last_row, memories, accepted, reason, state, previous"
             " FROM seals ORDER BY number"
         )
@@ -854,8 +897,8 @@ class Ledger:
         return LastSeal(seals[-1], state)
 
     def _state(self, seal: Seal) -> State:
-        rows = b"".join(d for (d,) in self._all("SELECT digests FROM sealed_rows ORDER BY first"))
-        memories = {_untext(i): p for i, p in self._all("SELECT memory_id, parts FROM sealed_memories")}
+        rows = b"".join(d for (d,) in self.all("SELECT digests FROM sealed_rows ORDER BY first"))
+        memories = {_untext(i): p for i, p in self.all("SELECT memory_id, parts FROM sealed_memories")}
         return State(rows, memories, seal.schema, seal.mem0, seal.last_row)
 
     def add_seal(
@@ -883,7 +926,7 @@ class Ledger:
             state=state.digest(),
             previous=after.digest() if after else b"",
         )
-        with self._writing() as db:
+        with self.writing() as db:
             seals = self.seals()
             if (seals[-1].digest() if seals else b"") != made.previous:
                 raise CannotUse("was sealed by another mem0audit meanwhile")
@@ -933,6 +976,42 @@ def _numbers(db: sqlite3.Connection, spelled: Sequence[tuple[str, str, str]]) ->
     )
     ids = {tuple(row[1:]): row[0] for row in db.execute("SELECT id, user_id, agent_id, run_id FROM scopes")}
     return [ids[one] for one in spelled]
+
+
+def mark_replaced(db: sqlite3.Connection, old: str, new: str, at: float, now: float) -> str | None:
+    """Marks a memory as superseded by another from a moment on, for that is what facts tied to both say; why not, or
+    None. Only where both have a row and are one person's: what is deleted with the newer one must not be another's.
+
+    `old` is true no more and `new` is, so where the marks say that `old` replaced `new` they are taken back, unless
+    that is to be only later than `now`: until then they hold. All times are in seconds since 1970.
+    """
+    rows = {
+        _untext(row[0]): row[1:]
+        for row in db.execute(
+            "SELECT memory.id, superseded_at, user_id, CASE user_id WHEN 'null' THEN agent_id END FROM memory JOIN"
+            " scopes ON scopes.id = subject WHERE memory.id IN (?, ?)",
+            (_text(old), _text(new)),
+        )
+    }
+    for one in (old, new):
+        if one not in rows:
+            return f"the ledger does not know {one} yet"
+    if rows[old][1:] != rows[new][1:]:
+        return "the two are of different owners"
+    if rows[old][0] is not None:
+        return f"{old} is superseded already"
+    if rows[new][0] is not None:
+        after = Ledger._successors(db)
+        at_last: str | None = new
+        while at_last is not None and at_last != old:
+            at_last = after.pop(at_last, None)
+        if at_last is None or at > now:
+            return f"{new} is superseded itself"
+        db.execute("UPDATE memory SET superseded_by = NULL, superseded_at = NULL WHERE id = ?", (_text(new),))
+    db.execute(
+        "UPDATE memory SET superseded_by = ?, superseded_at = ? WHERE id = ?", (_text(new), at, _text(old))
+    )
+    return None
 
 
 def _stays(log: MemoryLog | None) -> bool:

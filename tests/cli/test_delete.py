@@ -110,7 +110,7 @@ def test_typed_and_done(tmp_path: Path, store: StoreCopy) -> None:
     os.close(theirs)
     assert running.returncode == 1, err  # the log keeps its text
     said = check(out.decode(), "delete")
-    assert said["removed"] == {"memories": 8, "entities": 3, "links": 0}
+    assert said["removed"] == {"memories": 8, "entities": 3, "links": 0, "facts": 0}
     assert said["left"] == {"history_rows": 17, "messages": 2}
     assert {one["kind"]: one["count"] for one in said["residue"]["rows"]}["history"] == 17
     assert "Type carol to go on" in err.decode()

@@ -114,3 +114,22 @@ def test_for_machines(home: Path) -> None:
 def test_values_cannot_forge_a_line(home: Path) -> None:
     facts(home, "remember", "a", "b", "x\nc: forged\x1b[2J", "--from", "2026-01-01")
     assert facts(home, "current", "a").out == "b: x\\nc: forged\\x1b[2J\n"
+
+
+def test_what_is_said_fits_and_a_memory_nobody_knows_is_told(home: Path) -> None:
+    def said(*words: str) -> list[str]:
+        ran = call(home, "facts", *words, env={"COLUMNS": "60"})
+        assert ran.code == 0
+        lines = (ran.err + ran.out).splitlines()
+        assert max(map(len, lines)) <= 60
+        return " ".join(line.strip() for line in lines).split(". ")
+
+    one, two = (f"{n}bc6f0a3-3a95-44f4-9941-9d268e54771{n}" for n in range(2))
+    first = said("remember", "api", "owner", "ann " * 20, "--from", "2026-01-01", "--memory", one.upper())
+    assert first[-1] == f"The ledger does not know {one} yet."
+    planned = said("remember", "api", "owner", "ben", "--from", "2099-01-01", "--memory", two)
+    assert planned[-1] == f"Memory {one} is not marked superseded: the ledger does not know {one} yet."
+    assert "from 2026-01-01 00:00:00Z to 2099-01-01 00:00:00Z ann ann" in ". ".join(said("history"))
+    ended = said("revoke", "api", "owner", "--yes")
+    assert ended[1] == "The planned value stays, and begins then; between the two there is none"
+    assert ended[-1] == "Planned still: ben from 2099-01-01 00:00:00Z."

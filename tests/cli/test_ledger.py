@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import sqlite3
 import sys
 from pathlib import Path
 
@@ -37,6 +39,37 @@ def two(store: StoreCopy) -> tuple[str, str]:
     return old, new
 
 
+def test_foreign_keys_are_on_in_every_connection_to_it(
+    tmp_path: Path, store: StoreCopy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+
+    class Watched(sqlite3.Connection):
+        def close(self) -> None:
+            nonlocal seen
+            (_, _, file), *_ = self.execute("PRAGMA database_list").fetchall()
+            if f"{os.sep}.local{os.sep}state" in file:
+                seen += self.execute("PRAGMA foreign_keys").fetchone()
+            super().close()
+
+    connect = sqlite3.connect
+    monkeypatch.setattr(
+        sqlite3, "connect", lambda *given, **more: connect(*given, **{**more, "factory": Watched})
+    )
+    old, new = two(store)
+    stores = "--history", str(store.history), "--qdrant-path", str(store.vectors)
+    for words in (
+        ("audit",),
+        ("ledger", "supersede", old, new),
+        ("ledger", "status"),
+        ("facts", "remember", "alice", "home", "Oslo"),
+    ):
+        before = len(seen)
+        assert call(tmp_path, *words, *stores).code in (0, 1)
+        assert len(seen) > before, words
+    assert set(seen) == {1}
+
+
 def test_status(tmp_path: Path, store: StoreCopy) -> None:
     assert run(tmp_path, store, "status").code == 3
     run(tmp_path, store, "audit")
@@ -45,9 +78,13 @@ def test_status(tmp_path: Path, store: StoreCopy) -> None:
         assert ran.code == 0
         lines = ran.out.splitlines()
         assert lines[1].split() == ["18", "live,", "of", "19", "memories", "that", "it", "knows"]
+        assert "18 of the live from an unknown source" in " ".join(ran.out.split())
         assert max(map(len, lines[1:])) <= int(width)
     said = check(run(tmp_path, store, "status", "--format", "json").out, "ledger-status")
     assert (said["rows"], said["live"], said["expired"], said["unused"]) == (19, 18, 1, None)
+    run(tmp_path, store, "source", two(store)[0], "docs/x.md")
+    said = check(run(tmp_path, store, "status", "--format", "json").out, "ledger-status")
+    assert (said["unknown_source"], said["no_source"]) == (17, 0)
 
 
 @pytest.mark.parametrize(
@@ -127,5 +164,9 @@ def test_json_lines_in_and_out(tmp_path: Path, store: StoreCopy, monkeypatch: py
     assert (said["used"], said["unknown"]) == (1, ["other"])
     said = check(run(tmp_path, store, "source", new, "--format", "json").out, "ledger-memory")
     assert said["memory"]["last_used_at"] is not None
-    monkeypatch.setattr(sys, "stdin", io.StringIO("no json\n"))
-    assert run(tmp_path, store, "used").code == 2
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{old}\n7\n"))
+    said = check(run(tmp_path, store, "used", "--format", "json").out, "ledger-used")
+    assert (said["used"], said["unknown"]) == (1, ["7"])
+    for command, line in (("used", "no json\n"), ("annotate", f"{old}\n")):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(line))
+        assert run(tmp_path, store, command).code == 2

@@ -17,8 +17,11 @@ from typing import Any
 
 import pytest
 
+from mem0audit.cli.review import question_of
+from mem0audit.report.screen import Screen
 from tests.builders import RawPoints, StoreCopy, copy_store
 from tests.cli.program import Ran, call, clean_environment
+from tests.operations.embedder import serving
 from tests.report.test_json import check
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memories are changed on Linux only")
@@ -82,6 +85,22 @@ def test_single_decisions(tmp_path: Path, store: StoreCopy) -> None:
     assert ran.code in (0, 2, 4)
     ran = call(tmp_path, "review", *words(store), "confirm", one)
     assert (ran.code, "comes after the word confirm" in ran.err) == (2, True)
+
+
+def test_a_server_that_is_named_is_the_one_that_is_meant(tmp_path: Path, store: StoreCopy) -> None:
+    given = ("--history", str(store.history), "--qdrant-url", "http://127.0.0.1:1")
+    ran = call(tmp_path, "review", "delete", "x", *given, "--dry-run")
+    assert ran.code != 0
+    assert "127.0.0.1:1" in ran.err
+
+
+def test_the_keys_fit_and_no_key_is_torn() -> None:
+    for width, close in ((100, 3), (100, 0), (60, 3), (40, 1)):
+        lines = question_of(12, 20, close, Screen(width=width)).split("\n")
+        assert max(map(len, lines)) <= width and lines[-1].endswith("q quit ")
+        keys = [key.strip() for key in " ".join(lines).split("·")]
+        assert (len(keys), keys[1]) == (8 if close else 7, "r replace")
+    assert question_of(1, 3, 0, Screen()).count("\n") == 0
 
 
 class Terminal:
@@ -162,6 +181,56 @@ def test_one_after_the_other_with_undo_and_quit(tmp_path: Path, store: StoreCopy
     assert after[ids[0]]["source"] == "asked her"
     assert after[ids[0]]["confirmed_at"] > before[ids[0]]["confirmed_at"]
     assert {i for i in after if dict(after[i]) != dict(before[i])} == {ids[0]}
+
+
+@pytest.mark.thorough
+def test_another_text_on_the_way(tmp_path: Path, store: StoreCopy) -> None:
+    assert run(tmp_path, store, "--days", "0").code == 0
+    before = in_ledger(tmp_path)
+    with Terminal(tmp_path, store, "--days", "0", "--most", "2") as terminal:
+        terminal.expect("q quit ")
+        terminal.type("r")
+        terminal.expect("name your mem0 configuration with --config FILE")
+        terminal.expect("q quit ")
+        terminal.type("q")
+        terminal.expect("Nothing new in the ledger.")
+        assert terminal.end() == 0
+    with serving() as embedder:
+        config = embedder.write(tmp_path / "mem0.json")
+        more = ("--config", str(config), "--agent-python", sys.executable, "--days", "0", "--most", "2")
+        with Terminal(tmp_path, store, *more) as terminal:
+            ids = []
+            for text in ("Alice has two cats", "Alice has no cat"):
+                ids += re.findall(r"^ +\d  ([0-9a-f-]{36})$", terminal.expect("q quit "), re.M)
+                terminal.type("r")
+                terminal.expect("with your own embedder: the text goes there")
+                terminal.expect("what is true now? ")
+                terminal.type(f"{text}\n")
+                terminal.expect("looked up? ")
+                terminal.type("asked her\n")
+            terminal.expect("In the ledger: 2 replaced.")
+            assert terminal.end() == 0
+        points = RawPoints(store.vectors).points()
+        assert [points[i].payload["data"] for i in ids] == ["Alice has two cats", "Alice has no cat"]
+        assert [in_ledger(tmp_path)[i]["source"] for i in ids] == ["asked her"] * 2
+        with Terminal(tmp_path, store, *more) as terminal:
+            (first,) = re.findall(r"^ +1  ([0-9a-f-]{36})$", terminal.expect("q quit "), re.M)
+            was = RawPoints(store.vectors).points()[first].payload["data"]
+            terminal.type("r")
+            terminal.expect("what is true now? ")
+            terminal.type("something else\n")
+            terminal.expect("looked up? ")
+            terminal.type("asked him\n")
+            terminal.expect("q quit ")
+            assert RawPoints(store.vectors).points()[first].payload["data"] == "something else"
+            terminal.type("u")
+            terminal.expect("q quit ")
+            terminal.type("q")
+            terminal.expect("Nothing new in the ledger.")
+            assert terminal.end() == 0
+        assert RawPoints(store.vectors).points()[first].payload["data"] == was
+    after = in_ledger(tmp_path)
+    assert {i for i in after if dict(after[i]) != dict(before[i])} == set(ids)
 
 
 NOTES = """\ufeff# Ports

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -17,9 +18,11 @@ import mem0audit
 from mem0audit import facts
 from mem0audit.core.errors import Failed, Refused, UsageProblem
 from mem0audit.core.model import Install
+from mem0audit.core.points import PointRecord
 from mem0audit.core.times import instant
 from mem0audit.install.host import this_host
 from mem0audit.operations import ledger as ledgers
+from mem0audit.stores import facts as facts_store
 from mem0audit.stores import ledger as store
 from mem0audit.stores.ledger import STEPS
 from tests.builders import fork
@@ -154,6 +157,10 @@ def test_a_ledger_from_before_gets_the_table(install: Install, where: dict[str, 
 def test_each_install_has_facts_of_its_own(tmp_path: Path, where: dict[str, Any]) -> None:
     facts.remember("alice", "home", "Oslo", now=NOW, **where)
     assert facts.current("alice", history=str(tmp_path / "other.db"), now=NOW) == ()
+    served = {"history": str(tmp_path / "history.db"), "qdrant_url": "http://127.0.0.1:1"}
+    assert facts.current("alice", now=NOW, **served) == ()
+    facts.remember("alice", "home", "Quito", now=NOW, **served)
+    assert values(facts.current("alice", now=NOW, **served)) == ["Quito"]
 
 
 # --- Two writers ---------------------------------------------------------------------------------------------
@@ -241,20 +248,80 @@ def test_killed_at_any_statement(where: dict[str, Any]) -> None:
 # --- Tied to a memory ------------------------------------------------------------------------------------------
 
 
+def in_ledger(install: Install, **owners: tuple[str, str | None]) -> None:
+    """Puts memories down as an audit does; of each its user and its run."""
+    points = {
+        i: PointRecord(1, b"x" * 16, 0, None, None, (user, None, run), None, None)
+        for i, (user, run) in owners.items()
+    }
+    with ledgers.opened(install, this_host(), make=True) as book:
+        assert isinstance(book, store.Ledger)
+        book.note_memories(points, {}, NOW, rows=len(points))
+
+
+def superseded(install: Install, at: float) -> dict[str, str | None]:
+    with ledgers.opened(install, this_host()) as book:
+        assert isinstance(book, store.Ledger)
+        kept, rows = book.kept(at), book.memories()
+        assert book.successors(at) == kept.successors
+        live = {i for i, row in rows.items() if row.is_live(at)}
+        assert live == rows.keys() - kept.superseded == book.due(at, at + 1).keys()
+        return {old: new for old, (new, _) in kept.superseded.items()}
+
+
+def test_a_planned_value_marks_the_memory_of_the_one_before_when_its_time_comes(
+    install: Install, where: dict[str, Any]
+) -> None:
+    in_ledger(install, m1=("alice", None), m2=("alice", None))
+    facts.remember("alice", "home", "Oslo", memory_id="m1", now=NOW, **where)
+    facts.remember("alice", "home", "Bergen", memory_id="m2", valid_from=AUTUMN, now=NOW, **where)
+    assert superseded(install, at(AUTUMN) - 1) == {}
+    assert superseded(install, at(AUTUMN)) == {"m1": "m2"}
+    path = ledger_of(install)
+    for moved, live in ((at(AUTUMN), {"m2"}), (int(time.time()) + 500, {"m1", "m2"})):
+        with closing(store.connect(path)) as db:
+            db.execute("UPDATE memory SET superseded_at = ? WHERE id = 'm1'", (moved,))
+            # the view goes by the real clock
+            found = {i for (i,) in db.execute("SELECT id FROM live_memory")}
+        assert found == (live if moved > at(AUTUMN) or time.time() >= moved else {"m1", "m2"})
+
+
+def test_a_value_that_holds_again_takes_its_mark_back(install: Install, where: dict[str, Any]) -> None:
+    in_ledger(install, m1=("alice", None), m2=("alice", None), m3=("alice", None))
+    for step, (name, marked) in enumerate(
+        (
+            ("m1", {}),
+            ("m2", {"m1": "m2"}),
+            ("m1", {"m2": "m1"}),
+            ("m3", {"m2": "m1", "m1": "m3"}),
+            ("m2", {"m3": "m2", "m1": "m3"}),
+        )
+    ):
+        begins = NOW + step
+        facts.remember("alice", "home", name, memory_id=name, valid_from=begins, now=begins, **where)
+        assert superseded(install, begins) == marked
+
+
+def test_what_the_ledger_does_not_know_yet_is_marked_when_it_does(
+    install: Install, where: dict[str, Any]
+) -> None:
+    in_ledger(install, m1=("alice", None))
+    for step, name in enumerate(("m1", "m2", "m3")):
+        begins = NOW + step
+        facts.remember("alice", "home", name, memory_id=name, valid_from=begins, now=begins, **where)
+    assert superseded(install, NOW + 9) == {}
+    in_ledger(install, m1=("alice", None), m2=("alice", None))
+    assert superseded(install, NOW + 9) == {"m1": "m2"}
+    with ledgers.opened(install, this_host()) as book:
+        assert isinstance(book, store.Ledger)
+        book.restore_memory("m1")
+    in_ledger(install, m1=("alice", None), m2=("alice", None), m3=("alice", None))
+    assert superseded(install, NOW + 9) == {"m2": "m3"}  # what somebody said after it stands
+
+
 def test_a_value_that_is_replaced_marks_its_memory(install: Install, where: dict[str, Any]) -> None:
     facts.remember("alice", "home", "Oslo", memory_id="m1", now=NOW, **where)
-    with closing(store.connect(ledger_of(install))) as db:
-        db.executemany(
-            "INSERT OR IGNORE INTO scopes (user_id, agent_id, run_id) VALUES (?, 'null', ?)",
-            [('"alice"', "null"), ('"alice"', '"r"'), ('"bob"', "null")],
-        )
-        db.executemany(
-            "INSERT INTO memory (id, subject, fact) SELECT ?, id, x'00' FROM scopes WHERE user_id = ? AND run_id = ?",
-            [
-                *((one, '"alice"', "null") for one in ("m1", "m3")),
-                *(("m2", '"alice"', '"r"'), ("b1", '"bob"', "null")),
-            ],
-        )
+    in_ledger(install, m1=("alice", None), m3=("alice", None), m2=("alice", "r"), b1=("bob", None))
     facts.remember("alice", "tea", "green", memory_id="m3", now=NOW, **where)
     facts.remember("alice", "tea", "black", memory_id="b1", valid_from=NOW + 1, now=NOW + 1, **where)
     facts.remember("alice", "home", "Bergen", memory_id="m2", valid_from=NOW + 5, now=NOW + 5, **where)
@@ -262,6 +329,30 @@ def test_a_value_that_is_replaced_marks_its_memory(install: Install, where: dict
     facts.remember("alice", "home", "Lima", memory_id="unknown", valid_from=NOW + 900, now=NOW + 900, **where)
     with closing(store.connect(ledger_of(install))) as db:
         rows = db.execute("SELECT id, superseded_by, superseded_at FROM memory ORDER BY id").fetchall()
-    # the value to come replaces nothing yet, an id that the ledger does not know none at all, nor one of somebody else
-    assert rows == [("b1", None, None), ("m1", "m2", NOW + 5), ("m2", None, None), ("m3", None, None)]
+    # the value to come only then, an id that the ledger does not know none at all, nor one of somebody else
+    assert rows == [("b1", None, None), ("m1", "m2", NOW + 5), ("m2", "m3", NOW + 500), ("m3", None, None)]
     assert [f.memory_id for f in facts.history("alice", "home", **where)] == ["m1", "m2", "m3", "unknown"]
+
+
+def test_what_is_forgotten_leaves_no_byte(install: Install, where: dict[str, Any]) -> None:
+    for subject, attribute, tied in (
+        ("alice", "home", None),
+        ("alice", "tea", "m1"),
+        ("api", "port", "m1"),
+        ("api", "owner", None),
+        ("Alice", "home", "m2"),
+    ):
+        facts.remember(subject, attribute, f"{subject}'s {attribute} " * 30, memory_id=tied, now=NOW, **where)
+    with ledgers.opened(install, this_host()) as book, ledgers.opened(install, this_host()) as other:
+        assert isinstance(book, store.Ledger) and isinstance(other, store.Ledger)
+        found = facts_store.told_of(book, "alice", {"m1"})
+        assert [(f.subject, f.attribute) for f in found] == [
+            ("alice", "home"),
+            ("alice", "tea"),
+            ("api", "port"),
+        ]
+        assert [f.subject for f in facts_store.told_of(book, None, {"m2", "x"})] == ["Alice"]
+        facts_store.forget(book, "alice", {"m1"})
+        assert [f.attribute for f in facts_store.every(other, None, None)] == ["home", "owner"]
+        data = b"".join(one.read_bytes() for one in book.path.parent.iterdir())
+    assert (b"alice's" in data, b"api's port" in data, b"api's owner" in data) == (False, False, True)

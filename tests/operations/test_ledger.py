@@ -22,8 +22,10 @@ from mem0audit.operations import ledger as ledgers
 from mem0audit.operations.audit import audit
 from mem0audit.operations.erasures import erasures_on_record
 from mem0audit.operations.status import status
+from mem0audit.report.pages import status_text
+from mem0audit.report.screen import Screen
 from mem0audit.stores import files as stores_files
-from mem0audit.stores.ledger import Ledger
+from mem0audit.stores.ledger import KnownAgent, Ledger
 from tests.builders import StoreCopy, copy_store
 from tests.operations.sealed import audited, said, sealed
 from tests.operations.test_snapshot import installed, mounted, needs_root, take
@@ -99,6 +101,19 @@ def test_a_snapshot_leaves_its_folder_owners_and_a_seal(store: StoreCopy, tmp_pa
     assert (seen.snapshot_folders, seen.seals) == ((str(tmp_path / "snapshots"),), 1)
     assert status(installed(store), this_host(), ledger=False).ledger is None
     assert take(store, tmp_path / "snapshots").seal.unchanged  # type: ignore[union-attr]
+
+
+def test_status_names_the_agent_that_was_seen_last(store: StoreCopy, state: Path) -> None:
+    install, host = installed(store), this_host()
+    assert status(install, host).agent.mem0_version is None
+    with ledgers.opened(install, host, make=True) as book:
+        assert isinstance(book, Ledger)
+        book.note_agent(KnownAgent("/srv/agent/bin/python", "2.0.18", "1.19.1", True, 1_790_000_000.0))
+    found = status(install, host)
+    assert found.agent.interpreter == "/srv/agent/bin/python"
+    text = status_text(found, Screen(width=200))
+    assert "mem0ai 2.0.18, qdrant-client 1.19.1 (the agent's, as seen 2026-09-21 14:13:20Z)" in text
+    assert status(install, host, ledger=False).agent.mem0_version is None
 
 
 def test_nothing_is_begun_for_what_is_not_there(tmp_path: Path, state: Path) -> None:

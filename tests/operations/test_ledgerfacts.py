@@ -19,19 +19,26 @@ from typing import Any
 import pytest
 
 import mem0audit
+from mem0audit import facts
 from mem0audit.core.erase import ErasePlan
 from mem0audit.core.errors import CouldNotRead, Refused, UsageProblem
 from mem0audit.core.ledger import DAY_S
 from mem0audit.core.model import Finding, Install
 from mem0audit.core.moments import until
 from mem0audit.core.repair import Wanted
+from mem0audit.core.scopes import Scope
 from mem0audit.install.host import Host, this_host
 from mem0audit.operations import ledger as ledgers
 from mem0audit.operations import ledgerfacts
 from mem0audit.operations import live as live_module
 from mem0audit.operations.audit import audit
 from mem0audit.operations.erase import apply_erase, plan_erase
+from mem0audit.operations.export import export
 from mem0audit.operations.repair import apply_repair, plan_repair
+from mem0audit.operations.residue import residue
+from mem0audit.report.erase import erase_plan_text, erased_text
+from mem0audit.report.export import export_lines
+from mem0audit.report.screen import Screen
 from mem0audit.stores import ledger as ledger_store
 from mem0audit.stores.ledger import Ledger
 from mem0audit.stores.mem0api import Mem0Worker
@@ -109,6 +116,82 @@ def store(built: tuple[Path, dict[str, str]], tmp_path: Path, own_home: Path) ->
     folder = tmp_path / "install"
     shutil.copytree(built[0], folder)
     return Store(folder, built[1])
+
+
+# --- facts of somebody -------------------------------------------------------------------------------
+
+
+def tell(store: Store) -> None:
+    """Three values of alice, one of bob, one of the api that is tied to a memory of hers."""
+    for subject, attribute, value, tied in (
+        ("alice", "home", "FACT Oslo", "tea"),
+        ("alice", "home", "FACT Bergen", "newest"),
+        ("alice", "employer", "FACT Contoso", None),
+        ("bob", "home", "FACT Rome", "bob"),
+        ("api", "port", "FACT 9090", "new"),
+    ):
+        store.host = replace(store.host, now=store.host.now + 1)
+        tied_id = None if tied is None else store.ids[tied]
+        facts.remember(
+            *(subject, attribute, value),
+            source="FACT mail",
+            memory_id=tied_id,
+            now=store.host.now,
+            install=store.install,
+        )
+
+
+def told(store: Store) -> list[str]:
+    return [fact.value for fact in facts.history(install=store.install)]
+
+
+def facts_left(store: Store, **of: Any) -> list[int | None]:
+    found = residue(store.install, store.host, **of)
+    assert found.remains
+    return [one.count for one in found.rows if one.kind == "facts"]
+
+
+@pytest.mark.thorough
+def test_what_the_ledger_was_told_of_somebody_is_exported_and_goes_with_them(store: Store) -> None:
+    tell(store)
+
+    def planned(**more: Any) -> ErasePlan:
+        return plan_erase(store.install, store.host, only_this_store=True, **more)
+
+    alice, run = Scope(user="alice"), Scope(user="alice", run="r")
+    handed = export(store.install, store.host, alice)
+    assert [fact.value for fact in handed.facts] == ["FACT Contoso", "FACT Oslo", "FACT Bergen", "FACT 9090"]
+    lines = [json.loads(line) for line in export_lines(handed).splitlines()]
+    assert (lines[-2]["kind"], lines[-2]["value"], lines[-1]["facts"]) == ("fact", "FACT 9090", 4)
+    assert export(store.install, store.host, run).facts == ()
+    assert (facts_left(store, scope=alice), facts_left(store, scope=run)) == ([4], [])
+    # of a single memory what is known of the past stays, and is said
+    tea = store.ids["tea"]
+    assert facts_left(store, memory_ids=[tea]) == [1]
+    assert planned(memory_ids=[tea], redact=True).facts_go
+    plan = planned(memory_ids=[tea])
+    assert "It leaves 1 fact of the ledger tied to them" in erase_plan_text(plan, Screen(width=200))
+    done = apply_erase(plan, store.host)
+    assert [(one.count, now) for one, now in done.places if one.kind == "facts"] == [(1, 1)]
+    assert (done.facts, len(told(store))) == (0, 5)
+    with store.book() as book:
+        path = book.path
+    plan = planned(scope=alice)
+    assert "And from the ledger 4 facts put down of them" in erase_plan_text(plan, Screen(width=200))
+    assert in_child(lambda: apply_erase(plan, store.host, progress=Killed("sealing")) and 0) == 9
+    done = apply_erase(planned(), store.host)
+    assert (done.resumed, done.facts, told(store)) == (True, 4, ["FACT Rome"])
+    assert "\nRemoved from the ledger: 4 facts.\n" in erased_text(done, Screen(width=200))
+    data = b"".join(one.read_bytes() for one in path.parent.iterdir())
+    assert [word for word in (b"Oslo", b"Bergen", b"Contoso", b"9090", b"Rome") if word in data] == [b"Rome"]
+    assert [one for one in residue(store.install, store.host, scope=alice).rows if one.kind == "facts"] == []
+    # of nobody but the ledger
+    facts.remember("ann", "home", "FACT Lima", now=store.host.now, install=store.install)
+    assert planned(scope=Scope(user="ann")).facts == 1
+    facts.remember("ann", "tea", "FACT", memory_id="gone", now=store.host.now, install=store.install)
+    assert planned(memory_ids=["gone"], redact=True).facts == 1
+    with pytest.raises(CouldNotRead):  # nothing would be done
+        planned(memory_ids=["gone"])
 
 
 # --- what an audit leaves, and sources ---------------------------------------------------------------

@@ -84,7 +84,7 @@ def test_foreign_keys_hold_on_every_connection(tmp_path: Path, write: bool) -> N
         with pytest.raises(sqlite3.IntegrityError, match="FOREIGN KEY"):
             db.execute("INSERT INTO erased_ids VALUES ('salt', 'digest')")
     with ledger(tmp_path) as book:
-        assert book._all("PRAGMA foreign_keys") == [(1,)]
+        assert book.all("PRAGMA foreign_keys") == [(1,)]
 
 
 def test_a_newer_schema_is_refused_in_one_line(tmp_path: Path) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
+import os
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ from mem0audit.core.points import PointRecord
 from mem0audit.core.timeline import MemoryLog
 from mem0audit.core.times import instant
 from mem0audit.stores.ledger import STEPS, Ledger, connect, migrate, new_path
+from tests.builders import fork
 from tests.stores.test_ledger import HERE, ROOT, ledger, only_file
 
 NOW = 1_780_000_000.0  # 2026-05-28
@@ -115,6 +118,16 @@ def test_another_text_is_another_fact(tmp_path: Path) -> None:
     assert (a.superseded_by, a.expires_at) == ("b", NOW + 5)
 
 
+def test_another_owner_is_anothers_at_once(tmp_path: Path) -> None:
+    points = {i: point(i) for i in "ab"}
+    with ledger(tmp_path) as book:
+        note(book, points)
+        book.note_owners(dict.fromkeys("ab", ("alice", None, None)), NOW)
+        book.note_owners({"a": ("bob", None, "r"), "b": ("alice", None, None)}, NOW)
+        assert note(book, points) == 0  # neither store changed but for that
+        assert (only(book, "a").owner, only(book, "b").owner) == (("bob", None, "r"), ("alice", None, None))
+
+
 def test_what_mem0_says_of_expiry_is_taken_over(tmp_path: Path) -> None:
     with ledger(tmp_path) as book:
         note(book, {"a": point("x", expires="2026-12-05"), "b": point("y", expires="soon"), "c": point("z")})
@@ -195,17 +208,48 @@ def test_a_row_goes_after_its_point_and_takes_what_it_replaced(tmp_path: Path) -
         note(book, {"lost": points["lost"]}, rows=3, **gone, a=log("DELETE"))
         assert set(book.memories()) == {"lost"}
         note(book, points, rows=4)
-        book.supersede("a", "b", NOW)
-        book.supersede("b", "c", NOW)
+        assert live(only_file(tmp_path)) == {"c", "lost", "deleted"}
         for some in (["c"], ["a", "c"]):
             book.forget_memories(some)
             assert {"b", "c"} <= set(book.memories())
         book.forget_memories(["b", "c", "x"])
         assert set(book.memories()) == {"lost", "deleted"}
         note(book, points, rows=5)
-        book.supersede("a", "b", NOW)
         book._connection.execute("DELETE FROM memory WHERE id = 'b'")  # what the schema itself does
         assert set(book.memories()) == {"c", "lost", "deleted"}
+
+
+def test_what_ended_has_ended_when_a_restore_brings_it_back(tmp_path: Path) -> None:
+    points = {i: point(i) for i in ("old", "new", "over", "plain")}
+    with ledger(tmp_path) as book:
+        note(book, points)
+        book.supersede("old", "new", NOW)
+        book.expire("over", NOW - 5)
+        book.note_source("over", "a mail")
+        book.forget_memories(points)
+        assert book.memories() == {}
+        note(book, points, rows=2)
+        assert live(only_file(tmp_path)) == {"new", "plain"}
+        assert only(book, "old").superseded_by == "new"
+        assert (only(book, "over").expires_at, only(book, "over").source) == (NOW - 5, None)
+        # set in mem0 too, and then deleted there; the snapshot is from before
+        note(book, {**points, "plain": point("plain", expires="2026-01-01")}, rows=11)
+        note(book, {i: p for i, p in points.items() if i != "plain"}, rows=12, plain=log("DELETE"))
+        note(book, points, rows=13)
+        assert live(only_file(tmp_path)) == {"new"}
+        note(book, {**points, "plain": point("plain", expires="2099-01-01")}, rows=14)
+        note(book, points, rows=15)  # cleared in mem0
+        assert live(only_file(tmp_path)) == {"new", "plain"}
+        book.restore_memory("old")
+        book.expire("over", None)
+        book.forget_memories(points)
+        note(book, points, rows=3)
+        assert live(only_file(tmp_path)) == set(points)
+        book.supersede("old", "new", NOW)
+        book.forget_memories(points)
+        note(book, {"old": points["old"]}, rows=4)  # the newer one was not in the snapshot
+        assert live(only_file(tmp_path)) == set()
+        assert only(book, "old").superseded_by is None
 
 
 def test_a_clean_up_with_foreign_keys_off_brings_nothing_back(tmp_path: Path) -> None:
@@ -280,6 +324,28 @@ def test_a_ledger_of_before_gets_the_table_and_its_memories(tmp_path: Path) -> N
         assert book.owners() == {"a": ("alice", None, None)}
 
 
+@pytest.mark.parametrize("version", range(5, len(STEPS)))
+def test_a_ledger_of_before_keeps_its_marks(tmp_path: Path, version: int) -> None:
+    path = new_path(tmp_path, HERE)
+    path.touch()
+    with contextlib.closing(connect(path)) as db:
+        migrate(db, STEPS[:version])
+        db.execute("INSERT INTO scopes VALUES (1, '\"alice\"', 'null', 'null')")
+        db.executemany(
+            "INSERT INTO memory (id, subject, fact, superseded_by, superseded_at, expires_at)"
+            " VALUES (?, 1, x'00', ?, ?, ?)",
+            [("new", None, None, None), ("old", "new", NOW, None), ("over", None, None, 5.0)],
+        )
+        db.execute("INSERT INTO facts VALUES (1, 'alice', 'home', 'Oslo', 5, NULL, NULL, 'old', 5)")
+    with ledger(tmp_path) as book:
+        assert only(book, "old").superseded_by == "new"
+        assert live(path) == {"new"}
+        assert book.all("SELECT value FROM facts") == [("Oslo",)]
+        book.forget_memories(["new", "old", "over"])
+        note(book, {i: point(i) for i in ("new", "old", "over")})
+        assert live(path) == {"new"}
+
+
 def test_what_goes_with_a_memory_and_in_which_order() -> None:
     successors = {"a": "b", "b": "c", "x": "c", "y": "z"}
     assert predecessors(["c"], successors) == {"a", "b", "x"}
@@ -289,6 +355,59 @@ def test_what_goes_with_a_memory_and_in_which_order() -> None:
         assert order.index("a") < order.index("b") < order.index("c") > order.index("x")
     assert predecessors(["a"], {"a": "b", "b": "a"}) == {"a", "b"}  # nobody can write that, and it ends
     assert sorted(oldest_first(["a", "b"], {"a": "b", "b": "a"})) == ["a", "b"]
+
+
+def _before(book: Ledger) -> None:
+    note(book, {i: point(i) for i in ("old", "new", "third")})
+    book.supersede("old", "new", NOW)
+
+
+STEPS_OF_A_LIFE: dict[str, Callable[[Ledger], object]] = {
+    "the successor goes": lambda book: book.forget_memories(["new"]),
+    "both go": lambda book: book.forget_memories(["new", "old"]),
+    "both are deleted in mem0": lambda book: note(
+        book, {"third": point("third")}, rows=2, old=log("DELETE"), new=log("DELETE")
+    ),
+    "the older has another text": lambda book: note(
+        book, {i: point(f"{i}2") for i in ("old", "new", "third")}, rows=2
+    ),
+    "added back under another id": lambda book: book.note_recovered("new", "again", NOW),
+    "superseded anew": lambda book: book.supersede("old", "third", NOW),
+}
+
+
+@pytest.mark.parametrize("what", STEPS_OF_A_LIFE)
+def test_killed_at_any_statement_nothing_outdated_is_live(tmp_path: Path, what: str) -> None:
+    with ledger(tmp_path) as book:
+        _before(book)
+    path = only_file(tmp_path)
+    whole = path.read_bytes()
+    for last in range(1, 60):
+        for one in tmp_path.iterdir():
+            one.unlink()
+        path.write_bytes(whole)
+        pid = fork()
+        if not pid:
+            left = [last]
+
+            def count(_statement: str, left: list[int] = left) -> None:
+                left[0] -= 1
+                if not left[0]:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+            with ledger(tmp_path) as book:
+                book._connection.set_trace_callback(count)
+                STEPS_OF_A_LIFE[what](book)
+            os._exit(0)
+        _, status = os.waitpid(pid, 0)
+        assert "old" not in live(path)
+        with contextlib.closing(connect(path)) as db:
+            assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+            assert db.execute("PRAGMA foreign_key_check").fetchall() == []
+        if not os.WIFSIGNALED(status):
+            assert (status, last > 3) == (0, True)
+            return
+    raise AssertionError("it never came to its end")
 
 
 WRITER = """
