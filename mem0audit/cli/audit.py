@@ -17,6 +17,7 @@ from mem0audit.cli.options import (
     FormatOption,
     HistoryOption,
     Named,
+    NodeOption,
     NoLedgerOption,
     OutputOption,
     QdrantPathOption,
@@ -61,6 +62,7 @@ def _audit(
     qdrant_path: QdrantPathOption = None,
     qdrant_url: QdrantUrlOption = None,
     api_key_env: ApiKeyEnvOption = None,
+    node: NodeOption = None,
     collection: CollectionOption = None,
     config: ConfigOption = None,
     agent_python: AgentPythonOption = None,
@@ -98,6 +100,18 @@ def _audit(
             help="Not mem0's stores, but a plain SQLite file of facts (see config/memory.sql).",
         ),
     ] = None,
+    vectors: Annotated[
+        bool,
+        typer.Option("--vectors", help="Of a server too: the vectors (missing, zeros, NaN, dimensions)."),
+    ] = False,
+    consistent: Annotated[
+        bool,
+        typer.Option(
+            "--consistent",
+            help="Of a server each collection as of one instant, by a snapshot that it takes: needs "
+            "mem0audit[edge] and a key that may manage.",
+        ),
+    ] = False,
     seal: Annotated[
         bool,
         typer.Option("--seal", help="Seal what was found, if nothing since the last seal is unexplained."),
@@ -121,12 +135,14 @@ def _audit(
         raise UsageProblem("--accept: goes with --seal, and names a reason")
     if seal and no_ledger:
         raise UsageProblem("--seal and --no-ledger: a seal is kept in the ledger")
-    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env)
+    nodes = tuple(node or ())
+    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env, nodes)
     wanted, unwanted = selectors(select, "--select"), selectors(ignore, "--ignore")
     check_output(output)
     if memory_db is not None:
         given = [*named.words(), *(["--snapshot"] if snapshot else []), *(["--seal"] if seal else [])]
         given += ["--select"] * bool(select) + ["--ignore"] * bool(ignore)
+        given += ["--vectors"] * vectors + ["--consistent"] * consistent
         if given:
             raise UsageProblem(
                 f"{given[0]} and --memory-db: one of them", "--memory-db audits that file alone"
@@ -153,6 +169,7 @@ def _audit(
             snapshot, named, host, wanted, unwanted, format_, output, limit, quiet=quiet, verbose=verbose
         )
     from mem0audit.cli.overdue import clear_overdue
+    from mem0audit.core.server import ServerRead
     from mem0audit.operations.audit import audit
     from mem0audit.operations.interrupted import interrupted
     from mem0audit.operations.known import known_snapshots
@@ -174,6 +191,7 @@ def _audit(
             ledger=not no_ledger,
             seal=seal,
             accept=accept,
+            how=ServerRead(vectors=vectors, instant=consistent),
         )
     show(report, named.words(), format_, output, limit, quiet=quiet, verbose=verbose)
     return exit_code(report, limit)
@@ -203,6 +221,7 @@ def _only_halves(named: Named) -> None:
         "--api-key-env": named.api_key_env,
         "--config": named.config,
         "--agent-python": named.agent_python,
+        "--node": named.nodes[0] if named.nodes else None,
     }
     for flag, value in given.items():
         if value is not None:

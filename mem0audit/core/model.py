@@ -200,7 +200,7 @@ class FileState:
 
     `journal_mode` is "rollback" or "wal", from bytes 18 and 19 of the header. `way` is how it was read:
     "read-only", "readonly-shm", "immutable" or "scratch copy"; "scroll" where it is no file but a collection of a
-    server. `problem` is None when it was read whole.
+    server, "shard snapshots" where that was read as of one instant. `problem` is None when it was read whole.
     """
 
     path: str
@@ -374,8 +374,9 @@ class PointStore(Protocol):
     def points(
         self, collection: CollectionInfo, keep: KeepPoint[T], *, helped: bool = False
     ) -> PointsRead[T]:
-        """Every point of a collection, each through `keep`: a folder's as of one instant, a server's not. With
-        `helped` several processes may do it. Never raises for what the store is: `file.problem` says it."""
+        """Every point of a collection, each through `keep`: a folder's as of one instant, a server's where its shards'
+        snapshots are read. With `helped` several processes may do it. Never raises for what the store is:
+        `file.problem` says it."""
         ...
 
     def find(self, collection: CollectionInfo, point_id: PointId) -> tuple[FoundPoint, ...]:

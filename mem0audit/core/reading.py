@@ -166,6 +166,8 @@ class Reading:
     """Every text was looked at for credentials and orders."""
     in_messages: tuple[MessageSecrets, ...] = ()
     """The credentials in chat messages."""
+    vectors_read: bool = True
+    """The facts of vectors are those of the points; of a server they are read only where that is asked for."""
 
     @cached_property
     def comparison(self) -> Comparison | None:

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
-from typing import Final, NoReturn
+from typing import Final, NamedTuple, NoReturn
 from urllib.parse import urlsplit
 
 from mem0audit.core.errors import UsageProblem
 
 DEFAULT_PORT: Final = 6333
 """The client takes it for every address that names no port, https ones too (qdrant_client/qdrant_remote.py)."""
+
+
+class ServerRead(NamedTuple):
+    """How the points of a server are read: with their `vectors`; each collection as of one `instant`."""
+
+    vectors: bool = False
+    instant: bool = False
+
+
+PAYLOADS: Final = ServerRead()
+"""Page by page, the payloads alone."""
 
 
 class Secret:

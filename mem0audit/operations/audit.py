@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mem0audit.core.catalogue import CATALOGUE, matches
+from mem0audit.core.errors import UsageProblem
 from mem0audit.core.incident import incidents
 from mem0audit.core.ledger import Kept
 from mem0audit.core.model import (
@@ -28,10 +30,11 @@ from mem0audit.core.rules.files import unread
 from mem0audit.core.rules.servers import NO_SERVER
 from mem0audit.core.rules.snapshots import interrupted_operation
 from mem0audit.core.seal import NO_SEAL, LastSeal, Sealing
+from mem0audit.core.server import PAYLOADS, ServerRead
 from mem0audit.core.signs import FindSecrets
 from mem0audit.install.host import Host
 from mem0audit.operations import ledger as ledgers
-from mem0audit.operations.look import Progress, look, no_collector, no_progress
+from mem0audit.operations.look import LEFT_THERE, Progress, look, no_collector, no_progress
 from mem0audit.operations.seal import seal_install
 from mem0audit.stores.detectors import find_secrets
 from mem0audit.stores.ledger import Ledger
@@ -63,18 +66,27 @@ def audit(
     keep: bool = True,
     seal: bool = False,
     accept: str | None = None,
+    how: ServerRead = PAYLOADS,
 ) -> Report:
     """Audit an install that an agent may be using.
 
     `snapshots` are those that are known, None where nobody looked for them; `interrupted` and `left_moves` are a
     restore and moves that were cut off. `select` and `ignore` are rule codes or beginnings of codes; an empty
     `select` means every rule. On a live install (a process holds it, or that cannot be seen) a disagreement is
-    reported only if it stands unchanged at a second look. Raises nothing for what cannot be read: the report
-    names it. Where there is a `ledger` (False: it is neither read nor written) the stores are compared with its
-    last seal, and with `keep` whose each memory is goes into it. With `seal` the chain is extended afterwards, if
-    nothing is unexplained or `accept` says why it may stand.
+    reported only if it stands unchanged at a second look. `how` is how a server's points are read; a folder's always
+    are with their vectors and as of one instant.
+
+    Raises nothing for what cannot be read: the report names it; UsageProblem where one instant is asked for and the
+    package for that is not installed. Where there is a `ledger` (False: it is neither read nor written) the stores are
+    compared with its last seal, and with `keep` whose each memory is goes into it. With `seal` the chain is extended
+    afterwards, if nothing is unexplained or `accept` says why it may stand.
     """
     say = progress or no_progress
+    if how.instant and install.server_url is not None and importlib.util.find_spec("qdrant_edge") is None:
+        raise UsageProblem(
+            "--consistent reads a server's shard snapshots with qdrant-edge, which is not installed",
+            "pip install 'mem0audit[edge]'",
+        )
     with ledgers.opened(install, host, wanted=ledger) as book:
         sealing = NO_SEAL if book is None else ledgers.sealing_of(book)
         recovered, known = ledgers.recovered(book), ledgers.kept(book, host.now)
@@ -88,6 +100,7 @@ def audit(
                 say,
                 pause,
                 sealing,
+                how,
             )
         if reading is None or not keep:
             return report
@@ -141,6 +154,7 @@ def _audit(
     say: Progress,
     pause: Callable[[float], None],
     sealing: Sealing | NotChecked,
+    how: ServerRead,
 ) -> tuple[Report, Reading | None]:
     """The report, and what it was made of; None where there was nothing to read."""
     started = time.monotonic()
@@ -148,7 +162,7 @@ def _audit(
 
     def look() -> Reading:
         return replace(
-            _look(install, host, say, sealing, None if TEXT_CODES.isdisjoint(codes) else find_secrets),
+            _look(install, host, say, sealing, None if TEXT_CODES.isdisjoint(codes) else find_secrets, how),
             snapshots=kept[0],
             interrupted=kept[1],
             left_moves=kept[2],
@@ -156,6 +170,7 @@ def _audit(
             kept=kept[4],
         )
 
+    left = _left_by_the_dead(install)
     reading = look()
     if _nothing_there(reading):
         cut_off = tuple(one for one in interrupted_operation(reading) if isinstance(one, Finding))
@@ -172,7 +187,18 @@ def _audit(
         again, not_checked = judge(reading, codes)
         findings = [f for f in again if not f.code.startswith(PASSING) or standing_key(f) in first]
         reading = _standing(reading, findings)
-    return _whole(reading, findings, not_checked, select, ignore, codes, started), reading
+    return _whole(reading, findings, [*not_checked, *left], select, ignore, codes, started), reading
+
+
+def _left_by_the_dead(install: Install) -> list[NotChecked]:
+    """Clears away what killed runs left, here and on the server; what may lie there of theirs and does not go."""
+    if install.server_url is None:
+        return []
+    from mem0audit.operations import scratch
+    from mem0audit.stores.server import connection_to
+
+    with connection_to(install) as connection:
+        return [NotChecked(one, LEFT_THERE) for one in scratch.remove_left_folders(connection)]
 
 
 def audit_copy(
@@ -230,14 +256,19 @@ def _whole(
 
 
 def _look(
-    install: Install, host: Host, say: Progress, sealing: Sealing | NotChecked, find: FindSecrets | None
+    install: Install,
+    host: Host,
+    say: Progress,
+    sealing: Sealing | NotChecked,
+    find: FindSecrets | None,
+    how: ServerRead,
 ) -> Reading:
     """A look beside the last seal; where there is none an ordinary one, which is quicker."""
     if isinstance(sealing, Sealing) and isinstance(sealing.last, LastSeal):
-        return look(install, host, say, sealing, find)
+        return look(install, host, say, sealing, find, how)
     last = sealing.last if isinstance(sealing, Sealing) else sealing
     assert isinstance(last, NotChecked)
-    return replace(look(install, host, say, find=find), last_seal=last)
+    return replace(look(install, host, say, find=find, how=how), last_seal=last)
 
 
 def judge(reading: Reading, codes: Iterable[str]) -> tuple[list[Finding], list[NotChecked]]:

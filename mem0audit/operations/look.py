@@ -38,6 +38,7 @@ from mem0audit.core.points import (
 from mem0audit.core.reading import ENTITIES_SUFFIX as ENTITIES_SUFFIX
 from mem0audit.core.reading import TELEMETRY_COLLECTIONS, Entities, Memories, Reading
 from mem0audit.core.seal import NO_SEAL, SealedRows, Sealing, SealKeeper
+from mem0audit.core.server import PAYLOADS, ServerRead
 from mem0audit.core.signs import FindSecrets, MessageSecrets
 from mem0audit.core.timeline import Timeline
 from mem0audit.install.agents import whose_mem0
@@ -59,6 +60,9 @@ Progress = Callable[[str, int | None, int | None], None]
 NO_INSTANT = NotChecked(
     "one instant", "a server is read in pages, and what is written meanwhile may be in them or not", gap=False
 )
+
+
+LEFT_THERE = "may be left there by a run of this: HTTP DELETE removes it"
 
 
 def no_progress(phase: str, done: int | None, total: int | None) -> None:
@@ -159,6 +163,37 @@ def _read_vectors(
     return _Vectors(collection, layout, tuple(memories), tuple(entities), tuple(telemetry), tuple(not_read))
 
 
+def _read_server(
+    install: Install,
+    progress: Progress,
+    sealing: Sealing | None,
+    find: FindSecrets | None,
+    how: ServerRead,
+) -> _Vectors:
+    """Mem0's collections of a server: page by page, or each shard as of one instant."""
+    # http.client and ssl take longer to load than a small folder to read
+    from mem0audit.operations import scratch
+    from mem0audit.stores.server import connection_to
+    from mem0audit.stores.serverstore import ServerStore
+    from mem0audit.stores.shardsnapshots import InstantStore
+
+    wanted = install.collection
+    with connection_to(install) as connection:
+        if not how.instant:
+            pages = ServerStore(connection, wanted.value, vectors=how.vectors)
+            vectors = _read_vectors(pages, wanted, progress, sealing, find)
+            left: list[NotChecked] = []
+            notes = [NO_INSTANT] if vectors.layout.problem is None else []
+        else:
+            with scratch.folder() as folder:
+                store = InstantStore(connection, folder, wanted.value, vectors=how.vectors)
+                vectors = _read_vectors(store, wanted, progress, sealing, find)
+            why = f"of {', '.join(store.several)} each shard is read as of an instant of its own"
+            notes = [NotChecked("one instant", why, gap=False)] if store.several else []
+            left = [NotChecked(one, LEFT_THERE) for one in store.left]
+    return replace(vectors, not_read=(*vectors.not_read, *notes, *left))
+
+
 def _named(collections: Sequence[CollectionInfo], most: int = 10) -> str:
     names = ", ".join(info.name for info in collections[:most])
     return names + (f" and {len(collections) - most:,} more" if len(collections) > most else "")
@@ -215,12 +250,13 @@ def look(
     progress: Progress = no_progress,
     sealing: Sealing | None = None,
     find: FindSecrets | None = None,
+    how: ServerRead = PAYLOADS,
 ) -> Reading:
     """Everything the rules judge, as of now. Raises nothing for what cannot be read: it says so.
 
     Where the configuration names no collection, the only one of the folder is taken: the reading's install
     says which, and why. With `sealing` both stores are read beside the last seal, or for a first one; with `find`
-    every text is looked at for credentials and orders.
+    every text is looked at for credentials and orders. `how` is how a server's points are read.
     """
     paths = [o.value for o in (install.history, install.vectors) if o is not None]
     progress("looking who has the stores open", None, None)
@@ -237,13 +273,7 @@ def look(
             lambda problem: _Vectors(wanted, StoreLayout(folder, exists=True, problem=problem)),
         )
     elif install.server_url is not None:
-        # http.client and ssl take longer to load than a small folder to read
-        from mem0audit.stores.server import connection_to
-        from mem0audit.stores.serverstore import ServerStore
-
-        with connection_to(install) as connection:
-            store = ServerStore(connection, install.collection.value)
-            vectors = _read_vectors(store, install.collection, progress, sealing, find)
+        vectors = _read_server(install, progress, sealing, find, how)
     else:
         not_read = (
             NotChecked("vector store", f"it is {install.provider}: this version reads the log alone"),
@@ -251,8 +281,6 @@ def look(
     if vectors is not None:
         install = replace(install, collection=vectors.collection)
         not_read = vectors.not_read
-        if install.vectors is None and vectors.layout.problem is None:
-            not_read += (NO_INSTANT,)
     progress("reading the log", None, None)
     path = install.history.value
     log = where_it_lies(
@@ -294,6 +322,7 @@ def look(
         sealed_rows=log.sealed_rows,
         texts_looked_at=find is not None,
         in_messages=log.in_messages,
+        vectors_read=install.server_url is None or how.vectors,
     )
 
 

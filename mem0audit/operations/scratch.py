@@ -1,4 +1,5 @@
-"""Scratch collections on a server: named so that what a run that was killed left there can be told and removed.
+"""Scratch collections on a server and scratch folders here: named so that what a run that was killed left can be told
+and removed.
 
 The name says the machine (with its PID namespace: a container counts as one), the process and when that began, in the
 kernel's ticks since the boot. On another machine nothing is known of that process: its collections are left alone.
@@ -9,19 +10,21 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import secrets
 import socket
-from collections.abc import Collection
-from contextlib import suppress
+import tempfile
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from mem0audit.core.errors import ServerProblem
 from mem0audit.install.host import read_text
-from mem0audit.stores import serversnapshots
+from mem0audit.stores import files, serversnapshots, shardsnapshots
 from mem0audit.stores.server import Connection
 
 SCRATCH: Final = "mem0audit-scratch-"
-"""How the names of collections begin that are made to be looked at, and removed then."""
+"""How the names of collections and folders begin that are made to be looked at, and removed then."""
 _OURS: Final = re.compile(rf"{SCRATCH}([0-9a-f]{{8}})-(\d{{1,10}})-(\d{{1,20}})-[0-9a-f]{{12}}(?:[_-].*)?")
 
 
@@ -44,8 +47,33 @@ def removed(connection: Connection, name: str) -> bool:
     return serversnapshots.dropped(connection, name, snapshots=True)
 
 
+@contextmanager
+def folder() -> Iterator[Path]:
+    """A private folder in the temporary directory, removed at the end, but for the note of a snapshot that may still
+    lie on a server. Raises OSError."""
+    made = Path(tempfile.gettempdir(), base_of(secrets.token_hex(6)))
+    made.mkdir(mode=0o700)
+    try:
+        yield made
+    finally:
+        files.remove_scratch(made, shardsnapshots.NOTE)
+
+
+def remove_left_folders(connection: Connection) -> tuple[str, ...]:
+    """Removes the folders in the temporary directory that runs on this machine left which are no more, and first what
+    lies on this server for them; the addresses of what may be theirs there and is not removed. Raises nothing."""
+    here = Path(tempfile.gettempdir())
+    said: list[str] = []
+    with suppress(OSError):
+        for name in left_by_the_dead([entry.name for entry in here.iterdir()]):
+            if files.is_ours(here / name):
+                said.extend(shardsnapshots.remove_left_there(connection, here / name))
+                files.remove_scratch(here / name, shardsnapshots.NOTE)
+    return tuple(said)
+
+
 def left_by_the_dead(names: Collection[str]) -> list[str]:
-    """Those of these collections that a run of ours made on this machine which is no more."""
+    """Those of these names that a run of ours made on this machine which is no more."""
     here, found = _machine(), []
     for name in names:
         ours = _OURS.fullmatch(name)

@@ -35,12 +35,15 @@ def step(name: str) -> None:
 
 
 @contextmanager
-def scratch_folder(owner: int | None = None) -> Iterator[Path]:
-    """A private folder (0700) in the temporary directory, removed at the end with all that is in it.
+def scratch_folder(owner: int | None = None, folder: Path | None = None) -> Iterator[Path]:
+    """A private folder (0700) in the temporary directory, or `folder`, removed at the end with all that is in it.
 
     It belongs to the user `owner`, where root makes it for one."""
     step("scratch.create")
-    folder = Path(tempfile.mkdtemp(prefix="mem0audit-"))
+    if folder is None:
+        folder = Path(tempfile.mkdtemp(prefix="mem0audit-"))
+    else:
+        folder.mkdir(mode=0o700)
     try:
         if owner is not None:
             os.chown(folder, owner, -1)
@@ -48,6 +51,25 @@ def scratch_folder(owner: int | None = None) -> Iterator[Path]:
     finally:
         step("scratch.remove")
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def is_ours(folder: Path) -> bool:
+    """Whether it is a folder, and no link to one, of the user that runs this."""
+    try:
+        found = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+
+
+def remove_scratch(folder: Path, note: str) -> None:
+    """Removes a scratch folder of this user's; where there is a file `note` in it that alone stays. Raises nothing."""
+    step("scratch.remove")
+    with suppress(OSError):
+        for entry in list(folder.iterdir()):
+            if entry.name != note:
+                shutil.rmtree(entry, ignore_errors=True)
+        folder.rmdir()
 
 
 def open_source(path: str) -> int:
@@ -523,10 +545,12 @@ def write_new(path: Path, data: bytes) -> None:
 class NewFile:
     """A new file (0600) that is written piece by piece as its bytes come in, and is on the disk when it is closed.
 
-    `with NewFile(path) as file: file.take(piece)`. Raises OSError.
+    `with NewFile(path) as file: file.take(piece)`. Raises OSError. One for a scratch folder is not `kept`: nothing
+    waits for the disk.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, kept: bool = True) -> None:
+        self._kept = kept
         step("snapshot.download.create")
         make_folders(path.parent)
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -543,7 +567,7 @@ class NewFile:
 
     def __exit__(self, kind: object, *_: object) -> None:
         try:
-            if kind is None:
+            if kind is None and self._kept:
                 step("snapshot.download.fsync")
                 os.fsync(self._descriptor)
         finally:

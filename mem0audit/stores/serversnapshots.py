@@ -39,7 +39,7 @@ class Described:
     its shards just now.
 
     `shards` says of one that is spread over nodes which of them have an active copy of each shard; it is empty of one
-    that lies on one node alone. `silent` is what the nodes that do not answer say."""
+    that lies on one node alone, whose shards are `local`. `silent` is what the nodes that do not answer say."""
 
     name: str
     points: int
@@ -49,6 +49,7 @@ class Described:
     busy: str | None
     shards: Mapping[int, tuple[Connection, ...]] = field(default_factory=dict)
     silent: tuple[str, ...] = ()
+    local: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ def described(connection: Connection, name: str) -> Described | None:
     states = sorted({str(one.get("state")) for one in local} - {"Active"})
     if busy is None and states:
         busy = f"a shard is {', '.join(states)}"
-    return Described(*_said(name, info), 0, busy)
+    return Described(*_said(name, info), 0, busy, local=tuple(sorted(int(one["shard_id"]) for one in local)))
 
 
 def _said(name: str, info: Any) -> tuple[str, int, Mapping[str, Any], dict[str, str]]:
@@ -226,13 +227,13 @@ def _taking(file: files.NewFile) -> Callable[[bytes], None]:
     return take
 
 
-def bring(connection: Connection, remote: Remote, target: Path) -> tuple[int, str]:
-    """Downloads a snapshot into a new file, on the disk then; its size and SHA-256. A download that is cut or comes
-    with other bytes is begun anew twice. Raises NotWhole, ServerProblem, OSError."""
+def bring(connection: Connection, remote: Remote, target: Path, *, kept: bool = True) -> tuple[int, str]:
+    """Downloads a snapshot into a new file, on the disk then where it is `kept`; its size and SHA-256. A download that
+    is cut or comes with other bytes is begun anew twice. Raises NotWhole, ServerProblem, OSError."""
     path = snapshots_path(remote.collection, remote.shard, remote.name)
     for attempt in range(1, DOWNLOADS + 1):
         try:
-            with files.NewFile(target) as file:
+            with files.NewFile(target, kept=kept) as file:
                 done = connection.download(path, _taking(file))
         except _CannotWrite as failed:
             raise failed.error from None

@@ -23,6 +23,7 @@ from mem0audit.install.locate import Flags, locate
 from mem0audit.operations.audit import audit
 from tests.builders import MemoryBuilder, RawHistory, RawPoints, StoreCopy, copy_store
 from tests.cli.program import call as run
+from tests.cli.program import run as started
 from tests.qdrant_server import QdrantServer
 from tests.report.test_json import check
 from tests.rules.onserver import load, make_collection, on_server, server_report
@@ -320,10 +321,12 @@ def test_a_server_that_dies_half_way(large: tuple[QdrantServer, Any]) -> None:
 # --- an agent that writes meanwhile -------------------------------------------------------------
 
 
-def test_no_false_finding_while_mem0_writes(tmp_path: Path, qdrant: QdrantServer) -> None:
+@contextlib.contextmanager
+def writing(folder: Path, server: QdrantServer) -> Iterator[MemoryBuilder]:
+    """An agent whose thread adds, updates and deletes all the time."""
     ended = threading.Event()
     written = 0
-    with MemoryBuilder(tmp_path, server=qdrant.url) as agent:
+    with MemoryBuilder(folder, server=server.url) as agent:
         ids = [agent.add(f"memory {i}", user_id="alice") for i in range(20)]
 
         def write() -> None:
@@ -337,14 +340,31 @@ def test_no_false_finding_while_mem0_writes(tmp_path: Path, qdrant: QdrantServer
         writer = threading.Thread(target=write)
         writer.start()
         try:
-            for _ in range(4):
-                install = on_server(located(agent), qdrant.url)
-                report = audit(install, this_host(), select=SELECT, keep=False)
-                assert not report.findings and not gaps(report)
+            yield agent
         finally:
             ended.set()
             writer.join()
     assert written > 3
+
+
+def test_no_false_finding_while_mem0_writes(tmp_path: Path, qdrant: QdrantServer) -> None:
+    with writing(tmp_path, qdrant) as agent:
+        for _ in range(4):
+            install = on_server(located(agent), qdrant.url)
+            report = audit(install, this_host(), select=SELECT, keep=False)
+            assert not report.findings and not gaps(report)
+
+
+@pytest.mark.thorough
+def test_no_false_finding_as_of_one_instant_while_mem0_writes(tmp_path: Path, qdrant: QdrantServer) -> None:
+    with writing(tmp_path / "agent", qdrant) as agent:
+        words = ["--history", str(agent.history), "--qdrant-url", qdrant.url, "--select", "D,H,E,C,L106,I210"]
+        for _ in range(3):
+            done = started(tmp_path, "audit", "--consistent", "--vectors", "--format", "json", *words)
+            report = json.loads(done.out)
+            assert done.code == 0 and not report["findings"], report
+            assert "I210" in report["checked"]
+            assert "one instant" not in {one["what"] for one in report["not_checked"]}
 
 
 def test_seals_work_the_same(tmp_path: Path, qdrant: QdrantServer) -> None:

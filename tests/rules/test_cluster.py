@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mem0audit.core.model import Report
+from mem0audit.core.server import ServerRead
 from tests.builders import copy_store
 from tests.qdrant_server import QdrantCluster, QdrantServer
 from tests.rules.onserver import load, server_report
@@ -41,6 +43,27 @@ def test_what_a_folder_has_is_found_through_every_node(store: Any, cluster: Qdra
         found = report(store, node)
         assert not gaps(found)
         assert sorted((f.code, f.memory_id) for f in found.findings if f.code[0] in groups) == wanted
+
+
+@pytest.mark.thorough
+def test_every_shard_as_of_one_instant(store: Any, cluster: QdrantCluster) -> None:
+    spread(store, cluster)
+    how = ServerRead(vectors=True, instant=True)
+    groups = {"D", "H", "E", "C", "Q"}
+    wanted = sorted(
+        (f.code, f.memory_id) for f in report_of(store, select=SELECT).findings if f.code[0] in groups
+    )
+    install = dataclasses.replace(located(store), nodes=(cluster.urls[2],))
+    found = server_report(install, cluster[0].url, select=SELECT, how=how)
+    assert not gaps(found) and "I210" in found.checked
+    assert sorted((f.code, f.memory_id) for f in found.findings if f.code[0] in groups) == wanted
+    assert ("one instant", "of mem0, mem0_entities each shard is read as of an instant of its own") in [
+        (n.what, n.why) for n in found.not_checked
+    ]
+    # no node has all of them
+    found = server_report(located(store), cluster[0].url, select=SELECT, how=how)
+    assert any("only on nodes of the cluster that are not named with --node" in why for _, why in gaps(found))
+    assert not of(found, "D302") and not of(found, "Q951")
 
 
 @pytest.mark.thorough

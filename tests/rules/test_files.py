@@ -175,11 +175,15 @@ def test_i209_two_rows_for_one_id(store: MemoryBuilder) -> None:
     assert report.counts["memories"] == 3
 
 
-@pytest.mark.parametrize("vector", [[0.0] * 8, [float("nan")] + [0.5] * 7, [0.5] * 5])
-def test_i210_a_wrong_vector(store: MemoryBuilder, vector: list[float]) -> None:
+@pytest.mark.parametrize(
+    "vector",
+    [{"": [0.0] * 8}, {"": [float("nan")] + [0.5] * 7}, {"": [0.5] * 5}, {}],
+    ids=lambda v: str(v)[:12],
+)
+def test_i210_a_wrong_vector(store: MemoryBuilder, vector: dict[str, list[float]]) -> None:
     first = store.ids[0]  # type: ignore[attr-defined]
     raw = RawPoints(store.vectors)
-    raw.put(first, dict(raw.points()[first].payload), {"": vector})
+    raw.put(first, dict(raw.points()[first].payload), vector)
     report = report_of(store, select=SELECT)
     assert codes(report) == {"I210": 1}
     assert of(report, "I210")[0].memory_id == first

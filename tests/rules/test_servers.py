@@ -14,7 +14,7 @@ import pytest
 from mem0audit.core.model import Agent, Report, Severity, ShardCopy
 from mem0audit.core.reading import Reading
 from mem0audit.core.rules.servers import NO_SERVER, RULES
-from mem0audit.core.server import Secret
+from mem0audit.core.server import Secret, ServerRead
 from mem0audit.install.host import this_host
 from mem0audit.operations.look import look
 from tests.builders import MemoryBuilder, copy_store
@@ -62,6 +62,27 @@ def test_a_sound_server_has_no_finding(store: Any, qdrant: QdrantServer) -> None
     assert found.versions["qdrant"] == "1.16.3"
     assert {"Q951", "Q952", "Q954"} <= set(found.checked)
     assert any(n.what == "one instant" for n in found.not_checked)
+
+
+@pytest.mark.parametrize("instant", [False, True])
+def test_i210_vectors_are_looked_at_where_that_is_asked_for(
+    store: Any, qdrant: QdrantServer, *, instant: bool
+) -> None:
+    load(store.vectors, qdrant)
+    some = qdrant.result("POST", "/collections/mem0/points/scroll", {"limit": 3})["points"]
+    zero, huge, none = (one["id"] for one in some)
+    body = {"points": [{"id": zero, "vector": {"": [0] * 8}}, {"id": huge, "vector": {"": [1e39] * 8}}]}
+    qdrant.result("PUT", "/collections/mem0/points/vectors?wait=true", body)
+    body = {"points": [none], "vector": [""]}
+    qdrant.result("POST", "/collections/mem0/points/vectors/delete?wait=true", body)
+    install, how = located(store), ServerRead(vectors=True, instant=instant)
+    found = server_report(install, qdrant.url, select=SELECT, how=how)
+    said = {f.memory_id: f.evidence.get("values") or f.evidence["dense vector"] for f in of(found, "I210")}
+    assert said == {zero: "all zero", huge: "NaN or infinite", none: "none"}
+    assert not gaps(found) and instant is not any(n.what == "one instant" for n in found.not_checked)
+    found = server_report(install, qdrant.url, select=SELECT, how=ServerRead(instant=instant))
+    assert not of(found, "I210")
+    assert ("I210", False) in [(n.what, n.gap) for n in found.not_checked if "--vectors" in n.why]
 
 
 def test_q951_the_collection_is_not_there(store: Any, qdrant: QdrantServer) -> None:

@@ -211,11 +211,12 @@ RULES = (
         code="I210",
         name="wrong-vector",
         severity=Severity.HIGH,
-        summary="A memory's vector cannot be searched: wrong length, all zero, or not a number.",
+        summary="A memory's vector cannot be searched: none, wrong length, all zero, or not a number.",
         comes_about="An embedder that answered with zeros or NaN (a failed or mocked call); a file edited by "
-        "hand. Clients accept zero vectors in all versions, NaN to 1.6.9.",
-        looks_like="The dense vector has another length than the collection says, only zeros, or a NaN or "
-        "infinite value. The text is intact.",
+        "hand. Clients accept zero vectors in all versions, NaN to 1.6.9. A server accepts zeros, no vector at all and "
+        "what becomes NaN in 32 bits, never another length.",
+        looks_like="There is no dense vector, or it has another length than the collection says, only zeros, or a NaN "
+        "or infinite value. The text is intact. On a server looked at with audit --vectors only.",
         to_do="\n".join(
             (
                 "Store the same text again, which embeds it anew:",

@@ -146,9 +146,9 @@ def duplicate_rows(r: Reading) -> Iterable[Verdict]:
 
 
 def wrong_vector(r: Reading) -> Iterable[Verdict]:
-    """I210: dimensions other than the collection's, or a vector of zeros, NaN or infinity."""
-    if r.on_server:
-        yield NotChecked("I210", "a server's vectors are not read", gap=False)
+    """I210: no dense vector, dimensions other than the collection's, or a vector of zeros, NaN or infinity."""
+    if not r.vectors_read:
+        yield NotChecked("I210", "a server's vectors are read with --vectors only", gap=False)
         return
     for collection in r.collections:
         wanted = collection.info.dims
@@ -156,19 +156,19 @@ def wrong_vector(r: Reading) -> Iterable[Verdict]:
         wrong = {
             vector
             for vector in {p.vector for p in rows.values()}  # few differ
-            if vector.flaw is not None or not (wanted is None or vector.dims is None or vector.dims == wanted)
+            if vector.flaw is not None or not (wanted is None or vector.dims == wanted)
         }
         if not wrong:
             continue
         for point_id, rowid, vector in ((i, p.rowid, p.vector) for i, p in rows.items() if p.vector in wrong):
+            evidence = {
+                "dimensions": vector.dims,
+                "the collection's": wanted,
+                "values": {"zero": "all zero", "nan": "NaN or infinite"}.get(vector.flaw or ""),
+            }
             yield finding(
                 "I210",
-                {
-                    "point row": rowid,
-                    "dimensions": vector.dims,
-                    "the collection's": wanted,
-                    "values": {"zero": "all zero", "nan": "NaN or infinite"}.get(vector.flaw or ""),
-                },
+                {"point row": rowid, **({"dense vector": "none"} if vector.dims is None else evidence)},
                 memory_id=str(point_id),
                 path=collection.info.path,
                 subject=collection.info.name,
