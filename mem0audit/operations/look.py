@@ -345,9 +345,20 @@ def look_at_copy(
         vectors = _read_vectors(store_of_copy(install), install.collection, progress, sealing, find)
         progress("reading the log", None, None)
         log = _read_log(history, sealing, find, alone=True)
+    reading = _of_pair(install, agent, now, vectors, log)
+    return replace(
+        reading,
+        not_read=vectors.not_read,
+        sealed_rows=log.sealed_rows,
+        texts_looked_at=find is not None,
+        in_messages=log.in_messages,
+    )
+
+
+def _of_pair(install: Install, agent: Agent, now: float, vectors: _Vectors, log: _Log) -> Reading:
     return Reading(
         install=replace(install, collection=vectors.collection),
-        history_place=Place(history, exists=True),
+        history_place=Place(install.history.value, exists=True),
         vectors_place=None if install.vectors is None else Place(install.vectors.value, exists=True),
         layout=vectors.layout,
         history=log.history,
@@ -363,11 +374,22 @@ def look_at_copy(
         now=now,
         boot_at=None,
         live=False,
-        not_read=vectors.not_read,
-        sealed_rows=log.sealed_rows,
-        texts_looked_at=find is not None,
-        in_messages=log.in_messages,
     )
+
+
+def points_beside_logs(
+    install: Install, agent: Agent, now: float, store: PointStore
+) -> Callable[[str, bool], Reading]:
+    """Reads the points now; what it returns reads a log (its path, and whether nobody writes to it) and gives both as
+    one reading for the rules that compare them, as of `now` (seconds since 1970)."""
+    with no_collector():
+        vectors = _read_vectors(store, install.collection, no_progress)
+
+    def beside(history: str, alone: bool) -> Reading:
+        with no_collector():
+            return _of_pair(install, agent, now, vectors, _read_log(history, alone=alone))
+
+    return beside
 
 
 def _missing_ids(vectors: _Vectors | None, log: _Log) -> frozenset[str]:

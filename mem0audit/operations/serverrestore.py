@@ -821,7 +821,8 @@ def _snapshot_of_what_is_there(
         )
     say("a snapshot of what is there", None, None)
     before = plan_server_create(install, host, plan.server.folder)
-    taken = create_of_server(before, host, progress=say, now=now, ledger=plan.ledger)
+    # nobody is kept waiting: where somebody writes, it is refused
+    taken = create_of_server(before, host, progress=say, now=now, ledger=plan.ledger, hold=False)
     if not taken.manifest.settled:
         raise Refused(
             f"{taken.manifest.unsettled_why}: somebody writes to this install; nothing was changed",

@@ -4,8 +4,13 @@ The server takes its own snapshot of each collection, which is one instant; noth
 server meanwhile, so the pair is settled by looking: the ids and payloads of all points are read before and after, and
 the log is watched from before the first look to after the last. Where neither changed, what the server put into its
 snapshots is what was read, and the log beside it is of the same instant (mem0 writes the points first, the log
-second, within milliseconds). Where one changed it is taken again; where the install never holds still, the snapshot
-says so.
+second, within milliseconds). Where one changed it is taken again.
+
+Where an agent never holds still, the log is held meanwhile (see stores/heldlog.py): whoever writes through mem0 stands
+still then, with at most one write to the points made and not logged yet. If the points stood still, the log is taken as
+it is held or, let go for the one row that waits, as it is right after that. It is the pair's where the rules that
+compare both stores find nothing in the pair that they did not find in the install both before and afterwards. What
+never holds still even so is taken, and says so.
 """
 
 from __future__ import annotations
@@ -45,6 +50,7 @@ from mem0audit.operations import ledger as ledgers
 from mem0audit.operations.audit import STORES_GROUPS, audit
 from mem0audit.operations.copied import counted
 from mem0audit.operations.erasures import erasures_on_record, keep_beside
+from mem0audit.operations.heldpair import HeldPair, held_pair
 from mem0audit.operations.look import Progress, look, no_collector, no_progress
 from mem0audit.operations.otherroots import as_the_agent_sees_it, brought_here
 from mem0audit.operations.serververify import log_counts
@@ -218,6 +224,7 @@ def create_of_server(
     now: Callable[[], float] = time.time,
     ledger: bool = True,
     until: float | None = None,
+    hold: bool = True,
 ) -> Taken:
     """Takes the snapshot that was planned, beside the running agent; a short-lived one goes `until` then.
 
@@ -233,7 +240,7 @@ def create_of_server(
 
     def fill(hidden: Path, name: str, last: bool) -> Manifest | None:
         with brought_here(install, host) as here, connection_to(install) as connection:
-            return _take(install, here, host, connection, hidden, name, now, say, notes, last, until)
+            return _take(install, here, host, connection, hidden, name, now, say, notes, last, until, hold)
 
     def beside(folder: Path) -> str | None:
         return keep_beside(folder, erasures_on_record(install, None, host, ledger=ledger))
@@ -280,6 +287,7 @@ def _take(
     notes: list[str],
     last: bool,
     until: float | None,
+    hold: bool,
 ) -> Manifest | None:
     """Fills the hidden folder; None where a store changed meanwhile and it can be taken again."""
     version = connection.version()
@@ -288,10 +296,14 @@ def _take(
     log = pair.Stillness(here.history.value)
     say("waiting for a still moment", None, None)
     still = log.wait(STILL_S, STILL_WAIT_S)
-    say("reading the points", None, None)
-    before = {one.name: _first_digest(connection, one, notes) for _, one in found}
     copies: dict[str, tuple[int, str]] = {}
+    copied: pair.Pair | None = None
     with ExitStack() as stack:
+        holding = None
+        if hold and (last or not still):
+            holding = stack.enter_context(held_pair(install, here.history.value, connection, now()))
+        say("reading the points", None, None)
+        before = {one.name: _first_digest(connection, one, notes, holding) for _, one in found}
         remotes: list[tuple[_Wanted, Remote]] = []
         for role, one in found:
             say(f"the server takes its snapshot of {one.name}", None, None)
@@ -299,17 +311,21 @@ def _take(
                 remotes.append(
                     (wanted, stack.enter_context(_on_server(connection, wanted, hidden, remotes, notes)))
                 )
-            if role == "memories":
-                copied = pair.take_pair(
-                    [pair.Source("history", here.history.value, "history")], None, hidden / "raw", now=now
-                )
-                at = now()
+            if role == "memories" and holding is None:
+                copied = _log_alone(here, hidden, now)
         say("reading the points again", None, None)
         after = {one: _digest(connection, one) for one in names}
-        time.sleep(pair.STILL_S)  # what was in flight lands
-        why = _unsettled(still, log, before, after)
+        if holding is None:
+            time.sleep(pair.STILL_S)  # what was in flight lands
+            why = _unsettled(still, log, before, after)
+        else:
+            copied = holding.taken(hidden / "raw") if before == after else None
+            holding.let_go()
+            why = _unsettled(copied is not None, None, before, after)
         if why is not None and not last:
             return None
+        copied = copied or _log_alone(here, hidden, now)
+        at = now()
         for number, (wanted, remote) in enumerate(remotes):
             say("downloading", number, len(remotes))
             _check_room(hidden, remote)
@@ -324,6 +340,10 @@ def _take(
         raise pair.CannotTake(here.history.value, "damaged", f"its copy fails integrity_check: {wrong[0]}")
     say("auditing the install", None, None)
     report = _judged(install, host)
+    if why is None and holding is not None and not holding.stands():
+        why = "a write is in one half and not in the other"
+        if not last:
+            return None
     files.sync_tree(hidden)
     collections = []
     for role, one in found:
@@ -366,7 +386,14 @@ def _take(
     return manifest
 
 
-def _first_digest(connection: Connection, one: Described, notes: list[str]) -> tuple[int, str]:
+def _log_alone(here: Install, hidden: Path, now: Callable[[], float]) -> pair.Pair:
+    source = pair.Source("history", here.history.value, "history")
+    return pair.take_pair([source], None, hidden / "raw", now=now)
+
+
+def _first_digest(
+    connection: Connection, one: Described, notes: list[str], held: HeldPair | None
+) -> tuple[int, str]:
     """The digest before: where there are several copies of each shard, of what all of them have. The one after is of
     any copy, so that copies that do not agree are seen as a change: the file is of one of them."""
     if one.shards:
@@ -380,6 +407,8 @@ def _first_digest(connection: Connection, one: Described, notes: list[str]) -> t
                 notes.append(note)
         else:
             return read.count, read.hexdigest()
+    if held is not None and one.name in held.digests:
+        return held.digests[one.name]
     return _digest(connection, one.name)
 
 
@@ -390,13 +419,13 @@ def _digest(connection: Connection, collection: str) -> tuple[int, str]:
 
 def _unsettled(
     still: bool,
-    log: pair.Stillness,
+    log: pair.Stillness | None,
     before: Mapping[str, tuple[int, str]],
     after: Mapping[str, tuple[int, str]],
 ) -> str | None:
     """What changed while the server took its snapshots; None where nothing did."""
     changed = [name for name, read in before.items() if after[name] != read]
-    wrote = not still or log.changed()
+    wrote = not still or (log is not None and log.changed())
     if not changed and not wrote:
         return None
     what = [*(["the log"] if wrote else []), *changed]

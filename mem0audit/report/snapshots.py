@@ -113,6 +113,11 @@ def _settled(manifest: Manifest, screen: Screen) -> list[str]:
     if not manifest.pair:
         return not_a_pair(manifest, screen)
     if manifest.settled and manifest.server is not None:
+        if any(file.way == "backup" and file.journal_mode == "rollback" for file in manifest.files):
+            held = (
+                f"an agent that wrote meanwhile was kept waiting, {seconds(manifest.longest_hold_s)} at most."
+            )
+            return screen.wrap(f"Settled: both stores are of one instant; {held}")
         return screen.wrap("Settled: neither store changed while the server took its snapshots.")
     if manifest.settled:
         return ["Settled: no write of mem0's was in flight between the two stores."]

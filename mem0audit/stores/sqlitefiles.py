@@ -313,10 +313,12 @@ def _uri(path: str, query: str) -> str:
     return f"file://{quote(os.fsencode(Path(path).absolute()))}?{query}"
 
 
-def _connect(path: str, query: str, tolerant: bool = False) -> sqlite3.Connection:
+def _connect(path: str, query: str, tolerant: bool = False, any_thread: bool = False) -> sqlite3.Connection:
     """A read-only connection. `tolerant` reads files that are shorter than their header says: SQLite refuses
     those unless the schema is writable, which it is not here (the file is open read-only)."""
-    connection = sqlite3.connect(_uri(path, query), uri=True, timeout=BUSY_S, isolation_level=None)
+    connection = sqlite3.connect(
+        _uri(path, query), uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=not any_thread
+    )
     try:
         if tolerant:
             connection.execute("PRAGMA writable_schema = 1")
@@ -327,7 +329,7 @@ def _connect(path: str, query: str, tolerant: bool = False) -> sqlite3.Connectio
     except BaseException as error:
         if isinstance(error, sqlite3.DatabaseError) and _is_damage(error) and not tolerant:
             connection.close()
-            return _connect(path, query, tolerant=True)
+            return _connect(path, query, tolerant=True, any_thread=any_thread)
         connection.close()
         raise
     return connection
@@ -432,9 +434,10 @@ def is_hot(path: str) -> bool:
 
 
 @contextmanager
-def opened(path: str, found: os.stat_result, copied: bool) -> Iterator[Reading]:
+def opened(path: str, found: os.stat_result, copied: bool, *, any_thread: bool = False) -> Iterator[Reading]:
     """The file open for reading, nothing locked, in the way its header and the files beside it ask for; `copied`
-    where SQLite would have to write (roll back, rebuild an index) before it can read."""
+    where SQLite would have to write (roll back, rebuild an index) before it can read; `any_thread` where threads take
+    turns with the connection."""
     header = _header(path, found)
     journal_mode: Literal["rollback", "wal"] = "wal" if 2 in header[18:20] else "rollback"
     target, query, way = path, "mode=ro", "read-only"
@@ -453,7 +456,7 @@ def opened(path: str, found: os.stat_result, copied: bool) -> Iterator[Reading]:
             beside = [e for e in ("-journal", "-wal") if _mark(path + e) and (copied or e == "-wal")]
             if beside:
                 target, query, way = _scratch_copy(stack, path, *beside), "mode=rw", "scratch copy"
-        connection = stack.enter_context(closing(_connect(target, query)))
+        connection = stack.enter_context(closing(_connect(target, query, any_thread=any_thread)))
         reading = Reading(path, journal_mode, way, connection)
         if connection.execute("PRAGMA writable_schema").fetchone()[0]:
             reading.problem = FileProblem("damaged", "cut off: shorter than its header says")

@@ -31,7 +31,9 @@ from mem0audit.operations.diff import diff, lent, of_live
 from mem0audit.operations.erasures import erased_in
 from mem0audit.operations.serversnapshot import create_of_server, plan_server_create
 from mem0audit.operations.verify import list_snapshots, verify
-from mem0audit.stores import files
+from mem0audit.report.screen import Screen
+from mem0audit.report.snapshots import taken_text
+from mem0audit.stores import files, pair
 from tests.builders import MemoryBuilder
 from tests.operations.test_snapshot import killed_at, rows_of
 from tests.qdrant_server import QdrantServer
@@ -272,11 +274,13 @@ class Writer:
         self.server, self.log, self.pause = server, log, pause
         self.stop = threading.Event()
         self.count = 0
+        self.slowest = 0.0
         self.thread = threading.Thread(target=self.write)
 
     def write(self) -> None:
         with closing(sqlite3.connect(self.log, isolation_level=None, timeout=5)) as log:
             while not self.stop.wait(self.pause):
+                began = time.monotonic()
                 memory_id = f"00000000-0000-4000-8000-{self.count:012d}"
                 payload = {"data": f"text {self.count}", "user_id": "bob"}
                 body = {"points": [{"id": memory_id, "vector": [1.0] * 8, "payload": payload}]}
@@ -287,6 +291,7 @@ class Writer:
                     (f"row {self.count}", memory_id, payload["data"]),
                 )
                 self.count += 1
+                self.slowest = max(self.slowest, time.monotonic() - began)
 
     def __enter__(self) -> Writer:
         self.thread.start()
@@ -310,7 +315,29 @@ def written(qdrant: QdrantServer, tmp_path: Path) -> Path:
     return log
 
 
-def test_one_that_never_holds_still_is_marked(qdrant: QdrantServer, written: Path, folder: Path) -> None:
+def test_one_that_never_holds_still_is_kept_waiting(
+    qdrant: QdrantServer, written: Path, folder: Path
+) -> None:
+    """Its log is held: each point is there with its row, and the writer waited no longer than it may."""
+    install = locate(Flags(history=str(written), qdrant_url=qdrant.url), this_host())
+    with Writer(qdrant, written) as writer:
+        done = take(install, folder)
+    assert writer.count > 5
+    manifest = done.manifest
+    assert manifest.settled
+    assert manifest.counts["memories"] == manifest.counts["changes"]
+    assert 0 < manifest.longest_hold_s <= pair.LONGEST_HOLD_S + 0.5
+    assert "was kept waiting" in taken_text(done, Screen(100))
+    assert writer.slowest < pair.LONGEST_HOLD_S + 1
+    verdict = verify(done.path, "deep", server=(install, this_host()))
+    assert verdict.good and not any(code.startswith(("D", "E")) for code in verdict.findings)
+
+
+def test_one_that_never_holds_still_and_waits_for_nobody_is_marked(
+    qdrant: QdrantServer, written: Path, folder: Path
+) -> None:
+    with closing(sqlite3.connect(written)) as log:
+        log.execute("PRAGMA journal_mode = wal")
     install = locate(Flags(history=str(written), qdrant_url=qdrant.url), this_host())
     with Writer(qdrant, written) as writer:
         done = take(install, folder)
@@ -321,6 +348,31 @@ def test_one_that_never_holds_still_is_marked(qdrant: QdrantServer, written: Pat
     assert manifest.unsettled_why.startswith("the log, mem0 changed while")
     assert (manifest.counts["memories"], manifest.points_digest) == (None, "")
     assert verify(done.path, "deep", server=(install, this_host())).good
+
+
+def test_a_write_that_is_logged_late_is_in_both_halves_or_in_none(
+    qdrant: QdrantServer, written: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A point whose row comes only after both were taken: before, it looks like a fault of the install's own."""
+    monkeypatch.setattr(pair.Stillness, "wait", lambda *_: False)
+    point = {"id": "00000000-0000-4000-8000-000000000001", "vector": [1.0] * 8}
+    body = {"points": [{**point, "payload": {"data": "late", "user_id": "bob"}}]}
+    qdrant.result("PUT", "/collections/mem0/points?wait=true", body)
+
+    def logs(step: str) -> None:
+        if step == "snapshot.rebuild":
+            monkeypatch.setattr(files, "step", lambda _: None)
+            with closing(sqlite3.connect(written)) as log, log:
+                log.execute(
+                    "INSERT INTO history (id, memory_id, new_memory, event, created_at, is_deleted) "
+                    "VALUES ('row', ?, 'late', 'ADD', '2026-11-30T00:00:00+00:00', 0)",
+                    (point["id"],),
+                )
+
+    monkeypatch.setattr(files, "step", logs)
+    manifest = take(locate(Flags(history=str(written), qdrant_url=qdrant.url), this_host()), folder).manifest
+    assert manifest.settled
+    assert (manifest.counts["memories"], manifest.counts["changes"]) == (1, 1)
 
 
 def test_one_that_pauses_is_settled_and_no_settled_pair_is_torn(
