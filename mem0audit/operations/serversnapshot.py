@@ -47,6 +47,7 @@ from mem0audit.install.host import Host, seen_through
 from mem0audit.install.places import look_at
 from mem0audit.install.processes import holders
 from mem0audit.operations import ledger as ledgers
+from mem0audit.operations import leftonserver
 from mem0audit.operations.audit import STORES_GROUPS, audit
 from mem0audit.operations.copied import counted
 from mem0audit.operations.erasures import erasures_on_record, keep_beside
@@ -452,12 +453,9 @@ def _on_server(
             yield remote
     finally:
         if remote is not None and serversnapshots.left_behind(wanted.node, remote) is not False:
-            notes.append(_may_lie(wanted.node.address.url, wanted.collection, remote.name, wanted.shard))
-
-
-def _may_lie(url: str, collection: str, name: str, shard: int | None) -> str:
-    of = collection if shard is None else f"{collection}/shards/{shard}"
-    return f"the server may still have its own copy, /collections/{of}/snapshots/{name} on {url}"
+            left = (*_noted(wanted), remote.name)
+            leftonserver.remember(hidden.parent, [left])
+            notes.append(f"{leftonserver.may_lie(left)}: the next run here removes it")
 
 
 def _note_remotes(
@@ -482,11 +480,12 @@ def _noted(wanted: _Wanted) -> tuple[str, str, int | None]:
 
 
 def remove_left_on_server(folder: Path, install: Install) -> tuple[str, ...]:
-    """Removes what runs that were killed left on this server; sentences about what may be theirs and is not removed,
-    since it may be somebody else's. Raises ServerProblem where the server cannot be asked."""
+    """Removes what earlier runs left on this server, killed or cut off from it; sentences about what stays, and about
+    what may be theirs and is not removed, since it may be somebody else's. Raises ServerProblem where the server cannot
+    be asked."""
     if not folder.is_dir():
         return ()
-    said = []
+    said: list[str] = []
     with files.snapshot_folder(folder), connection_to(install) as connection:
         for name in files.unfinished(folder):
             try:
@@ -497,16 +496,13 @@ def remove_left_on_server(folder: Path, install: Install) -> tuple[str, ...]:
                     continue
             except (OSError, ValueError, KeyError, TypeError):
                 continue
+            leftonserver.remember(folder, ours)
             nodes = {one.address.url: one for one in (connection, *connection.others)}
-            for url, collection, of_shard, remote in ours:
-                if url in nodes:
-                    serversnapshots.removed(nodes[url], collection, remote, of_shard)
-                else:
-                    said.append(_may_lie(url, collection, remote, of_shard))
             if asked is not None and at in nodes and asked in serversnapshots.names(connection):
                 left = sorted(serversnapshots.there(nodes[at], asked, shard) - set(before))
-                said += [_may_lie(at, asked, one, shard) for one in left]
-    return tuple(said)
+                ours_too = {name for _, _, _, name in ours}
+                said += [leftonserver.may_lie((at, asked, shard, n)) for n in left if n not in ours_too]
+        return (*leftonserver.remove_remembered(folder, connection), *said)
 
 
 def _shard(raw: object) -> int | None:

@@ -17,11 +17,12 @@ from mem0audit.core.serverrestore import alike
 from mem0audit.core.snapshot import CollectionCopy, Manifest, SnapshotProblem
 from mem0audit.core.timeline import Timeline
 from mem0audit.install.host import Host
+from mem0audit.operations import leftonserver
 from mem0audit.operations.audit import STORES_GROUPS, audit
 from mem0audit.operations.copied import counted
 from mem0audit.operations.look import Progress
 from mem0audit.operations.scratch import base_of, remove_left
-from mem0audit.stores import serversnapshots
+from mem0audit.stores import files, serversnapshots
 from mem0audit.stores.history import read_history, read_rows
 from mem0audit.stores.server import Connection, connection_to
 
@@ -80,6 +81,9 @@ def put_as(
     then. Raises Refused for a cluster of which not every node is named, ServerProblem, OSError."""
     check_nodes(copies, connection)
     remove_left(connection)
+    if leftonserver.anything(folder.parent):
+        with suppress(OSError, Refused), files.snapshot_folder(folder.parent):
+            leftonserver.remove_remembered(folder.parent, connection)
     shas = {file.path: file.sha256 for file in manifest.files}
     made: list[str] = []
     whole = False
@@ -92,7 +96,19 @@ def put_as(
         yield
     finally:
         wait_s = 0.0 if whole else APPEARS_S
-        left += [name for name in made if not serversnapshots.dropped(connection, name, wait_s)]
+        stays = [name for name in made if not serversnapshots.dropped(connection, name, wait_s)]
+        if stays:
+            remember_uploads(folder, connection, stays)
+        left += stays
+
+
+def remember_uploads(snapshot: Path, connection: Connection, names: Sequence[str]) -> None:
+    """Notes beside a snapshot that a server which is away may keep what was put onto it under these names."""
+    with suppress(OSError, Refused), files.snapshot_folder(snapshot.parent):
+        url = connection.address.url
+        leftonserver.remember(
+            snapshot.parent, [(url, name, None, serversnapshots.UPLOADED) for name in names]
+        )
 
 
 def scratch_names(collections: Sequence[CollectionCopy], random: str) -> dict[str, str]:

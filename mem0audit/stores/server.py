@@ -184,17 +184,19 @@ class Connection:
         size: int,
         *,
         field: str = "snapshot",
+        name: str = "snapshot",
         timeout: float = SILENCE_S,
         answer_timeout: float = ANSWER_S,
         **query: str | int,
     ) -> Any:
-        """Sends `size` bytes of a file as the one field of a form (multipart), and returns `result` of the answer.
+        """Sends `size` bytes of a file, as one of that `name`, as the one field of a form (multipart), and returns
+        `result` of the answer.
 
         `timeout` is how long the sending may stand still, `answer_timeout` how long the server may think then.
         """
         boundary = secrets.token_hex(16)
         head = (
-            f'--{boundary}\r\nContent-Disposition: form-data; name="{field}"; filename="{field}"\r\n'
+            f'--{boundary}\r\nContent-Disposition: form-data; name="{field}"; filename="{name}"\r\n'
             "Content-Type: application/octet-stream\r\n\r\n"
         ).encode()
         tail = f"\r\n--{boundary}--\r\n".encode()

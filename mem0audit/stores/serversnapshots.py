@@ -27,6 +27,10 @@ WORK_S: Final = 3600.0
 KNOWN_S: Final = 10.0
 """How long the nodes of a cluster may take until all of them know a collection that was made."""
 DOWNLOADS: Final = 3
+UPLOADED: Final = "mem0audit.snapshot"
+"""How an upload is named. A server keeps what it made a collection of, whole, in the folder of that collection's
+snapshots, also when the collection is removed; and lists there only what ends like a snapshot (1.16.3). What it made a
+shard of it removes by itself."""
 PAGE: Final = 1000
 FEWEST: Final = 10
 """Points a page, where the payloads are so large that more of them are too much for one answer."""
@@ -304,16 +308,39 @@ def put(connection: Connection, collection: str, source: Path, sha256: str, shar
     files.step("server.put")
     with source.open("rb") as file:
         size = source.stat().st_size
-        connection.upload(
-            snapshots_path(collection, shard, "upload"),
-            file,
-            size,
-            answer_timeout=WORK_S,
-            priority="snapshot" if shard is None else "no_sync",
-            checksum=sha256,
-            wait="true",
-        )
+        try:
+            connection.upload(
+                snapshots_path(collection, shard, "upload"),
+                file,
+                size,
+                name=UPLOADED,
+                answer_timeout=WORK_S,
+                priority="snapshot" if shard is None else "no_sync",
+                checksum=sha256,
+                wait="true",
+            )
+        except ServerProblem as problem:
+            # where the connection was cut it may be at work at it still: see `dropped`
+            if shard is None and problem.kind in ("refused", "server"):
+                with suppress(ServerProblem):
+                    forget_upload(connection, collection)
+            raise
+    if shard is None:
+        forget_upload(connection, collection)
     files.step("server.put.done")
+
+
+def forget_upload(connection: Connection, collection: str) -> None:
+    """Removes what a server keeps of an upload, also where there is no collection of that name: then one is made for a
+    moment, since no call reaches the file otherwise. Raises ServerProblem."""
+    if collection in names(connection):
+        removed(connection, collection, UPLOADED)
+        return
+    connection.put(collection_path(collection), {"vectors": {"size": 1, "distance": "Dot"}})
+    try:
+        removed(connection, collection, UPLOADED)
+    finally:
+        connection.delete(collection_path(collection), timeout=WORK_S)
 
 
 def dropped(connection: Connection, collection: str, wait_s: float = 0.0, *, snapshots: bool = False) -> bool:
@@ -325,6 +352,8 @@ def dropped(connection: Connection, collection: str, wait_s: float = 0.0, *, sna
     while True:
         try:
             is_there = collection in names(connection)
+            if is_there or (wait_s and time.monotonic() >= end):
+                forget_upload(connection, collection)
             if is_there:
                 if snapshots:
                     _remove_snapshots_of(connection, collection)

@@ -21,6 +21,7 @@ from mem0audit.core.snapshot import Taken, parse_manifest
 from mem0audit.install.host import this_host
 from mem0audit.install.locate import Flags, locate
 from mem0audit.operations import audit, serverrestore, serversnapshot, serververify
+from mem0audit.operations.leftonserver import LEFT
 from mem0audit.operations.serverrestore import apply_server_restore, plan_server_restore
 from mem0audit.operations.serversnapshot import create_of_server, plan_server_create
 from mem0audit.operations.verify import list_snapshots, verify
@@ -141,13 +142,10 @@ class Live:
         return self.cluster[0].collections() - {"mem0", "mem0_entities"}
 
     def _there(self) -> set[str]:
-        names = self.collections_left()
-        for node in self.cluster.nodes:
-            for name in ("mem0", "mem0_entities"):
-                for one in node.result("GET", f"/collections/{name}/cluster")["local_shards"]:
-                    path = f"/collections/{name}/shards/{one['shard_id']}/snapshots"
-                    names |= {found["name"] for found in node.result("GET", path)}
-        return names
+        """Collections, and what lies in the nodes' own folders of snapshots, be it listed or not."""
+        nodes = self.cluster.nodes
+        kept = {str(one) for node in nodes for one in node.snapshots.rglob("*") if one.is_file()}
+        return kept | self.collections_left()
 
 
 @pytest.fixture
@@ -286,10 +284,12 @@ def test_a_node_is_away_while_a_snapshot_is_taken(live: Live, monkeypatch: pytes
             live.take()
     assert len(live.names()) == 1
     back(live)
+    assert live.left()
     done = live.take()
     assert done.manifest.settled and done.manifest.server is not None
     assert [one.points for one in done.manifest.server.collections] == [MANY, 1]
     assert len(live.names()) == 2
+    assert live.left() == [] and not (live.snapshots / LEFT).exists()
 
 
 @pytest.mark.thorough
@@ -316,7 +316,7 @@ def test_a_node_is_away_at_a_restore(live: Live, tmp_path: Path, monkeypatch: py
         with pytest.raises(Mem0auditError, match="connection refused"):
             live.restore(path, live.install(collection=None if to is None else "new"), to)
     back(live)
-    assert live.state() == before and live.collections_left() == set()
+    assert live.state() == before and live.left() == []
     # into new collections, and a node dies in the middle
     with monkeypatch.context() as patch:
         patch.setattr(files, "step", at("server.put", cluster[2].kill, 4))
@@ -324,7 +324,7 @@ def test_a_node_is_away_at_a_restore(live: Live, tmp_path: Path, monkeypatch: py
             live.restore(path, live.install(collection="new"), tmp_path / "new")
     assert not (tmp_path / "new").exists()
     back(live)
-    assert live.state() == before and live.collections_left() == set()
+    assert live.state() == before and live.left() == []
     # in place, and a node dies when half of the shards are put over
     scratch = 16
     with monkeypatch.context() as patch:
@@ -334,7 +334,7 @@ def test_a_node_is_away_at_a_restore(live: Live, tmp_path: Path, monkeypatch: py
     back(live)
     done = live.restore(path)
     assert done.resumed and not done.between
-    assert live.state() == then and live.collections_left() == set()
+    assert live.state() == then and live.left() == []
 
 
 @pytest.mark.thorough

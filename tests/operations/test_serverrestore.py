@@ -200,6 +200,8 @@ def test_in_place_brings_both_back_and_keeps_what_was_there(both: tuple[Live, st
     assert interrupted(live.install(), this_host()) is None
     live.restore(done.kept)  # and back
     assert live.state() == before
+    kept = [one for one in live.server.snapshots.glob("mem0*/*") if one.is_file()]
+    assert kept == []  # of what was put onto it, listed or not
 
 
 def test_into_new_collections_and_a_new_folder(both: tuple[Live, str], then: Any, tmp_path: Path) -> None:

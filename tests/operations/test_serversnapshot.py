@@ -29,11 +29,13 @@ from mem0audit.operations import audit, scratch, serversnapshot
 from mem0audit.operations.copyaudit import audit_snapshot, find_copy
 from mem0audit.operations.diff import diff, lent, of_live
 from mem0audit.operations.erasures import erased_in
+from mem0audit.operations.leftonserver import LEFT
 from mem0audit.operations.serversnapshot import create_of_server, plan_server_create
 from mem0audit.operations.verify import list_snapshots, verify
 from mem0audit.report.screen import Screen
 from mem0audit.report.snapshots import taken_text
 from mem0audit.stores import files, pair
+from mem0audit.stores.serversnapshots import UPLOADED
 from tests.builders import MemoryBuilder
 from tests.operations.test_snapshot import killed_at, rows_of
 from tests.qdrant_server import QdrantServer
@@ -102,6 +104,11 @@ def names(folder: Path) -> list[str]:
     return [one.name for one in list_snapshots(str(folder))] if folder.is_dir() else []
 
 
+def files_in(place: Path) -> list[Path]:
+    """What a server keeps, be it listed or not."""
+    return [one for one in place.rglob("*") if one.is_file()]
+
+
 # --- Round trip ---------------------------------------------------------------------------------------------
 
 
@@ -166,6 +173,7 @@ def test_deep_puts_it_onto_a_server_and_removes_it_again(
     verdict = verify(path, "deep", server=(other, host))
     assert verdict.good, verdict
     assert qdrant_with_keys.collections() == set()
+    assert files_in(qdrant_with_keys.snapshots) == []
     key = (qdrant_with_keys.api_key or "").encode()
     assert not any(key in p.read_bytes() for p in Path(path).rglob("*") if p.is_file())
     monkeypatch.setenv("THE_KEY", qdrant_with_keys.read_only_key or "")
@@ -262,6 +270,37 @@ def test_shards_on_other_nodes_are_refused(
     flags = Flags(history=str(kept.log), qdrant_url=first.url)
     with pytest.raises(Refused, match="2 of the shards of mem0 lie on other nodes"):
         plan_server_create(locate(flags, this_host()), this_host(), str(folder))
+
+
+@pytest.mark.thorough
+def test_what_a_server_keeps_that_dies_over_an_upload_goes_with_the_next_one(
+    kept: Kept, folder: Path, start_qdrant: Callable[..., QdrantServer]
+) -> None:
+    """It keeps the whole upload, under the name of a collection that nobody sees."""
+    path = take(kept.install(), folder).path
+    server = start_qdrant()
+    host = this_host()
+    there = locate(Flags(qdrant_url=server.url), host)
+
+    def uploads() -> list[Path]:
+        return [one for one in files_in(server.snapshots) if one.name == UPLOADED]
+
+    def kill() -> None:
+        end = time.monotonic() + 20
+        while not uploads() and time.monotonic() < end:
+            time.sleep(0.001)
+        server.kill()
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    verdict = verify(path, "deep", server=(there, host))
+    thread.join()
+    assert verdict.not_checked and not verdict.problems
+    server.start()
+    assert len(uploads()) == 1 and server.collections() == set()
+    assert verify(path, "deep", server=(there, host)).good
+    assert files_in(server.snapshots) == [] and server.collections() == set()
+    assert not (folder / LEFT).exists()
 
 
 # --- Somebody writes meanwhile ------------------------------------------------------------------------------------
