@@ -182,7 +182,7 @@ def restored_text(done: Restored, plan: RestorePlan, screen: Screen) -> str:
     if done.kept is not None:
         lines += [f"What was there before, to go back to:   {escape(done.kept)}"]
     if done.collection is not None and not done.in_place:
-        words = f"--history {shell_word(done.history)} --qdrant-url {shell_word(done.vectors)}"
+        words = " ".join(["--history", shell_word(done.history), *_same_server(done.vectors, screen)])
         words += f" --collection {shell_word(done.collection)}"
         lines += screen.wrap(
             "To use it, set collection_name and history_db_path of the agent's configuration to them."
@@ -331,3 +331,12 @@ def _erase_json(erase: ToErase) -> dict[str, Any]:
         "own_mem0": erase.own,
         "not_read": list(erase.not_read),
     }
+
+
+def _same_server(url: str, screen: Screen) -> list[str]:
+    """How the user named the server, and where its key is."""
+    pairs = zip(screen.flags, screen.flags[1:], strict=False)
+    named = {flag: word for flag, word in pairs if flag in ("--config", "--qdrant-url", "--api-key-env")}
+    if "--config" not in named:
+        named.setdefault("--qdrant-url", url)
+    return [shell_word(word) for pair in sorted(named.items(), reverse=True) for word in pair]

@@ -87,6 +87,8 @@ class Connection:
         self._key = key
         self.others = tuple(others)
         """The other nodes of its cluster, where the user named them: what only the node that has a shard does."""
+        self.silent: str | None = None
+        """What was said of it when it gave no answer in time, where whoever asked will not wait for it again."""
         self._http: http.client.HTTPConnection | None = None
         self.end = 0.0
         """Until when the answer must have come, by time.monotonic()."""

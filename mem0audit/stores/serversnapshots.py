@@ -20,10 +20,12 @@ from typing import Any, Final
 from mem0audit.core.errors import Refused, ServerProblem
 from mem0audit.core.snapshot import CollectionCopy, PayloadDigest
 from mem0audit.stores import files
-from mem0audit.stores.server import Connection, clean, collection_path
+from mem0audit.stores.server import ANSWER_S, Connection, clean, collection_path
 
 WORK_S: Final = 3600.0
 """How long a server may work at a snapshot before it answers."""
+NODE_S: Final = 10.0
+"""How long a node of a cluster that is named may think about what it has; one that is silent is not asked again."""
 KNOWN_S: Final = 10.0
 """How long the nodes of a cluster may take until all of them know a collection that was made."""
 DOWNLOADS: Final = 3
@@ -129,8 +131,13 @@ def _nodes(connection: Connection, name: str, silent: list[str]) -> Iterator[tup
     answer are said in `silent`. Raises Refused for one of another cluster, ServerProblem for the first."""
     peers = set(connection.get("/cluster").get("peers") or {})
     for node in (connection, *connection.others):
+        if node.silent is not None:
+            silent.append(node.silent)
+            continue
         try:
-            said = node.get(collection_path(name, "cluster"))
+            said = node.get(
+                collection_path(name, "cluster"), timeout=ANSWER_S if node is connection else NODE_S
+            )
             if str(said["peer_id"]) not in peers:
                 raise Refused(
                     f"{node.address.url} is no node of the cluster of {connection.address.url}",
@@ -139,6 +146,8 @@ def _nodes(connection: Connection, name: str, silent: list[str]) -> Iterator[tup
         except ServerProblem as problem:
             if node is connection:
                 raise
+            if problem.kind == "timeout":
+                node.silent = problem.message
             silent.append(problem.message)
             continue
         yield node, said
@@ -150,7 +159,7 @@ def peers_unnamed(connection: Connection) -> tuple[str, ...]:
     said = connection.get("/cluster")
     peers = dict(said.get("peers") or {})
     for node in (connection, *connection.others):
-        peers.pop(str(node.get("/cluster").get("peer_id")), None)
+        peers.pop(str(node.get("/cluster", timeout=NODE_S).get("peer_id")), None)
     return tuple(sorted(clean(one.get("uri"), 100) for one in peers.values()))
 
 

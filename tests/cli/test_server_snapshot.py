@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -101,6 +102,9 @@ def test_every_command_of_the_group(qdrant_with_keys: QdrantServer, tmp_path: Pa
     run(*back, "--to", str(tmp_path / "n2"), "--history", str(log), code=2)
     run(*back, "--in-place", *named, code=4)  # not confirmed
     assert "replaced on the server, 1 point" in run(*back, "--in-place", *named, "--dry-run").out
+    again = run(*back, "--to", str(tmp_path / "again"), *url, "--collection", "again").out
+    (look,) = (line for line in again.splitlines() if line.startswith("Look at it:"))
+    run(*shlex.split(look.partition("mem0audit ")[2]), "--fail-on", "critical")
     done = as_json(*back, "--in-place", *named, "--yes", *record)
     assert (done["in_place"], done["between"]) == (True, [])
     assert Path(done["kept"]).is_dir()
@@ -111,7 +115,7 @@ def test_every_command_of_the_group(qdrant_with_keys: QdrantServer, tmp_path: Pa
     assert key not in written
     assert TEXT not in written
     assert not any(key.encode() in p.read_bytes() for p in Path(folder).rglob("*") if p.is_file())
-    assert server.collections() == {"mem0", f"mem0-{name.lower()}"}
+    assert server.collections() == {"mem0", f"mem0-{name.lower()}", "again"}
 
 
 def test_a_folder_snapshot_is_not_put_onto_a_server(qdrant: QdrantServer, tmp_path: Path) -> None:

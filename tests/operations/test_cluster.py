@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import sqlite3
+import time
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from mem0audit.core.erasures import RECORD, erasures_text, make_erasure
-from mem0audit.core.errors import Failed, Mem0auditError, Refused
+from mem0audit.core.errors import Failed, Mem0auditError, Refused, ServerProblem
 from mem0audit.core.model import Install
 from mem0audit.core.restore import Restored
 from mem0audit.core.snapshot import Taken, parse_manifest
@@ -25,7 +26,8 @@ from mem0audit.operations.leftonserver import LEFT
 from mem0audit.operations.serverrestore import apply_server_restore, plan_server_restore
 from mem0audit.operations.serversnapshot import create_of_server, plan_server_create
 from mem0audit.operations.verify import list_snapshots, verify
-from mem0audit.stores import files
+from mem0audit.stores import files, serversnapshots
+from mem0audit.stores.server import connection_to
 from tests.operations.test_snapshot import in_child, killed_at
 from tests.qdrant_server import QdrantCluster, QdrantServer
 from tests.rules.onserver import make_collection
@@ -144,7 +146,8 @@ class Live:
     def _there(self) -> set[str]:
         """Collections, and what lies in the nodes' own folders of snapshots, be it listed or not."""
         nodes = self.cluster.nodes
-        kept = {str(one) for node in nodes for one in node.snapshots.rglob("*") if one.is_file()}
+        found = [one for node in nodes for one in node.snapshots.rglob("*") if one.is_file()]
+        kept = {str(one) for one in found if one.suffix != ".checksum"}
         return kept | self.collections_left()
 
 
@@ -290,6 +293,24 @@ def test_a_node_is_away_while_a_snapshot_is_taken(live: Live, monkeypatch: pytes
     assert [one.points for one in done.manifest.server.collections] == [MANY, 1]
     assert len(live.names()) == 2
     assert live.left() == [] and not (live.snapshots / LEFT).exists()
+
+
+@pytest.mark.thorough
+def test_a_frozen_node_is_waited_for_once(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serversnapshots, "NODE_S", 0.3)
+    live.cluster[2].freeze()
+    try:
+        with connection_to(live.install()) as connection:
+            began = time.monotonic()
+            found = [serversnapshots.described(connection, name) for name in ("mem0", "mem0_entities") * 5]
+            took = time.monotonic() - began
+            with pytest.raises(ServerProblem, match="no answer in time"):
+                serversnapshots.peers_unnamed(connection)
+    finally:
+        live.cluster[2].thaw()
+    assert all(one is not None and not one.elsewhere and len(one.silent) == 1 for one in found)
+    assert took < 2 * serversnapshots.NODE_S + 1.5
+    back(live)
 
 
 @pytest.mark.thorough
