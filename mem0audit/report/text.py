@@ -214,6 +214,14 @@ def _gone(report: Report, groups: dict[str, list[Finding]]) -> list[str]:
         finding = (groups.get("L106") or groups["Q951"])[0]
         live = _count(report, "live") or len(lost)
         where = finding.path or "the vector store"
+        there = finding.evidence.get("collections there")
+        found = live - len(lost) if "D302" in report.checked and _count(report, "memories") else 0
+        if there and found > 0:
+            verb = "is" if found == 1 else "are"
+            return [
+                f"There is no collection {finding.subject} on {where}, and {memories(found)} of the log {verb} in "
+                f"another one there ({there}): is the name right?"
+            ]
         gone = "The memories are gone"
         if _not_named(report):
             gone += ", or the agent keeps them elsewhere"

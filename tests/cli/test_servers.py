@@ -155,6 +155,9 @@ def test_the_only_collection_is_taken_and_a_wrong_name_is_said(
     assert none.code == 3 and "no collection nope" in none.err and "mem0" in none.err
     missing = run(tmp_path, "audit", *named, "--collection", "nope")
     assert missing.code == 1 and "Q951" in missing.out
+    head = " ".join(missing.out.split())
+    assert "no collection nope on" in head and "(mem0, mem0_entities): is the name right?" in head
+    assert "The memories are gone" not in head
 
 
 def test_the_key_is_said_nowhere(store: StoreCopy, qdrant_with_keys: QdrantServer, tmp_path: Path) -> None:
