@@ -335,7 +335,7 @@ def put(connection: Connection, collection: str, source: Path, sha256: str, shar
                     forget_upload(connection, collection)
             raise
     if shard is None:
-        forget_upload(connection, collection)
+        removed(connection, collection, UPLOADED)
     files.step("server.put.done")
 
 
