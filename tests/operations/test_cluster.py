@@ -282,7 +282,7 @@ def test_a_node_is_away_while_a_snapshot_is_taken(live: Live, monkeypatch: pytes
     back(live)
     # one goes in the middle: nothing is published, nothing stays but what is said
     with monkeypatch.context() as patch:
-        patch.setattr(files, "step", at("server.snapshot", cluster[1].kill, 2))
+        patch.setattr(files, "step", at("server.snapshot", cluster[1].kill, 6))
         with pytest.raises(Failed, match="nothing was taken"):
             live.take()
     assert len(live.names()) == 1
