@@ -14,6 +14,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -26,21 +27,31 @@ _PROGRESS: Final = "rich.live"
 """Where the class of a progress bar's thread is from: the only thread beside this one that a fork is made with."""
 
 
-def worthwhile(path: str, size_bytes: int) -> bool:
-    """Whether a file is that large, there is a second processor to read it with, and this process can be forked.
+def possible() -> bool:
+    """Whether there is a second processor, and this process can be forked: not where an agent may run in it, that is
+    where there are other threads than a progress bar's."""
+    try:
+        return sys.platform == "linux" and processors() > 1 and _alone()
+    except OSError:
+        return False
 
-    It cannot where an agent may run in it, that is where there are other threads than a progress bar's, or where the
-    file is open here already: SQLite in the child would take the parent's locks for its own, and wait for ever for
-    one that is given back in the parent only, or read with none.
+
+def is_large(path: str, size_bytes: int) -> bool:
+    """Whether there is a file of so many bytes, or more."""
+    try:
+        return Path(path).stat().st_size >= size_bytes
+    except (OSError, ValueError):
+        return False
+
+
+def worthwhile(path: str, size_bytes: int) -> bool:
+    """Whether a SQLite file is that large, and a child can read it.
+
+    It cannot where the file is open here already: SQLite in the child would take the parent's locks for its own, and
+    wait for ever for one that is given back in the parent only, or read with none.
     """
     try:
-        return (
-            sys.platform == "linux"
-            and Path(path).stat().st_size >= size_bytes
-            and processors() > 1
-            and _alone()
-            and not _is_open_here(path)
-        )
+        return is_large(path, size_bytes) and possible() and not _is_open_here(path)
     except (OSError, ValueError):
         return False
 
@@ -72,6 +83,24 @@ def _is_open_here(path: str) -> bool:
         if os.path.samestat(found, wanted):
             return True
     return False
+
+
+def packed(kept: list[Any]) -> tuple[Any, list[Any]]:
+    """Named tuples of one class as that class and a tuple for each field, which cross the pipe in a third of the time;
+    None and the same list where they are something else."""
+    classes = set(map(type, kept))
+    if len(classes) == 1:
+        (one,) = classes
+        if one.__bases__ == (tuple,) and hasattr(one, "_make"):
+            return one, list(zip(*kept, strict=True))
+    return None, kept
+
+
+def unpacked(made_of: Any, kept: list[Any]) -> list[Any]:
+    """What `packed` was given."""
+    if made_of is None:
+        return kept
+    return list(map(tuple.__new__, repeat(made_of), zip(*kept, strict=True)))
 
 
 class ChildFailed(Exception):

@@ -41,6 +41,7 @@ OWNER_FIELDS: Final = ("user_id", "agent_id", "run_id", "actor_id")
 DISTANCES: Final = ("Cosine", "Dot", "Euclid", "Manhattan")
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
 _LONG_NUMBER = re.compile(r"\d{19}")
+_TEXTS: Final = frozenset({str})
 _formats: dict[int, str] = {}
 
 
@@ -61,6 +62,12 @@ def refused_id(point_id: PointId) -> bool:
 
 def refused_payload(payload: Mapping[str, Any]) -> str | None:
     """Why a server would not keep a payload as it is; None where it would."""
+    if _TEXTS.issuperset(map(type, payload.values())):  # as nearly every one is
+        try:
+            "".join([*payload, *payload.values()]).encode()
+        except UnicodeEncodeError:
+            return "half a character"
+        return None
     try:
         text = json.dumps(payload, ensure_ascii=False, allow_nan=False)
         text.encode()
@@ -78,7 +85,7 @@ def refused_payload(payload: Mapping[str, Any]) -> str | None:
 
 
 def _leaves(value: Any) -> Iterator[Any]:
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         for one in value.values():
             yield from _leaves(one)
     elif isinstance(value, list):
@@ -406,7 +413,9 @@ def same_value(one: Any, other: Any) -> bool:
     rounds."""
     if type(one) is float and type(other) is float:
         return one == other or math.isclose(one, other, rel_tol=1e-15)
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
+    if isinstance(one, dict) and isinstance(other, dict):
+        if _TEXTS.issuperset(map(type, one.values())):  # as nearly every payload is; a text equals only texts
+            return one == other
         return one.keys() == other.keys() and all(same_value(v, other[k]) for k, v in one.items())
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(same_value, one, other))

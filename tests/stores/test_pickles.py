@@ -20,7 +20,15 @@ from qdrant_client.http.models import PointStruct, SparseVector
 
 from mem0audit.core.model import VectorFacts
 from mem0audit.stores import pickles
-from mem0audit.stores.pickles import UnreadablePoint, decode_key, decode_whole, normalise_id, point_decoder
+from mem0audit.stores.pickles import (
+    UnreadablePoint,
+    decode_key,
+    decode_whole,
+    normalise_id,
+    point_decoder,
+    whole_decoder,
+    whole_point,
+)
 from tests.speed import Allowance
 
 DATA = Path(__file__).parent.parent / "data"
@@ -63,11 +71,13 @@ def test_every_row_of_every_store_decodes_alike_by_all_ways() -> None:
     blobs = every_blob()
     assert len(blobs) > 700
     decoders = {dims: point_decoder(dims) for dims in (None, 8, 16)}
+    with_vectors = whole_decoder()
     for path, blob in blobs:
         whole = decode_whole(blob)
         for dims, decode in decoders.items():
             assert repr(decode(blob)) == repr(whole), (path, dims)
         json.dumps(whole[1])
+        assert repr(with_vectors(blob)) == repr(whole_point(blob)), path
 
 
 PAYLOADS: list[dict[str, Any]] = [
@@ -108,13 +118,14 @@ def test_synthetic_points_decode_alike(dims: int) -> None:
         {"bm25": sparse, "": floats},
         {"text": floats},
     ]
-    decode = point_decoder(dims)
+    decode, with_vectors = point_decoder(dims), whole_decoder()
     for shape in shapes:
         for payload in PAYLOADS:
             for point_id in (str(uuid.UUID(int=dims)), 7, 300, 1 << 40)[: 4 if dims < 1600 else 1]:
                 blob = blob_of(point_id, shape, payload)
                 got = decode(blob)
                 assert got == decode_whole(blob)
+                assert with_vectors(blob) == whole_point(blob)
                 assert got[0] == point_id
                 assert got[1] == payload
                 named = isinstance(shape, dict) and "" not in shape
@@ -150,9 +161,11 @@ def test_a_payload_that_holds_the_vector_itself() -> None:
             blob = blob_of(1, shape, payload)
             assert point_decoder(8)(blob) == decode_whole(blob)
             assert decode_whole(blob)[1] == payload
+            assert whole_decoder()(blob) == whole_point(blob)
     outer = {"": floats}
     blob = blob_of(1, outer, {"data": "d", "v": outer})
     assert point_decoder(8)(blob)[1] == {"data": "d", "v": outer}
+    assert whole_decoder()(blob) == whole_point(blob)
 
 
 @pytest.mark.parametrize("where", [0, 1, 999, 1000, 1535])
@@ -535,12 +548,13 @@ def test_random_damage_never_raises_anything_else_and_never_disagrees() -> None:
         if rng.random() < 0.2:
             del blob[rng.randrange(len(blob)) :]
         results = []
-        for decode in (decode_whole, point_decoder(8)):
+        for decode in (decode_whole, point_decoder(8), whole_point, whole_decoder()):
             try:
                 results.append(repr(decode(bytes(blob))))
             except UnreadablePoint as error:
                 results.append(repr(bool(error.names)))
         assert results[0] == results[1], bytes(blob)
+        assert results[2] == results[3], bytes(blob)
         agreed += results[0].startswith("(")
     assert agreed > 300
 
