@@ -1,7 +1,10 @@
 """What `scripts/bench server` measures, on a real Qdrant server on loopback that is started for it:
 
-  audit      mem0audit audit: the scroll, the log and every rule, its start included
-  scroll     the payloads alone, by every client and page size that could be the quickest, timed without its start
+  audit      mem0audit audit: the scroll, the log and every rule, its start included; and without S801 to S803, for
+             which every text is searched
+  status     mem0audit status; and users: mem0audit users
+  scroll     the payloads alone, by every client and page size that could be the quickest, timed without its start:
+             QdrantClient.scroll as a user has it, httpx and http.client by hand, decoded by orjson
   relocate   mem0audit relocate --to-url: every point carried, read back and compared, its start included
   migrate    QdrantClient(path=...).migrate(...): what a user has today, in batches of the same size
   upload     QdrantClient.upload_points of points that are in memory, in batches of the same size
@@ -149,7 +152,7 @@ def shown(name: str, runs: list[Measured], remark: str = "") -> float:
     wall = statistics.median(one.wall for one in runs)
     cpu, server = statistics.median(one.cpu for one in runs), statistics.median(one.server for one in runs)
     peak = max(one.megabytes for one in runs)
-    print(f"{name:14}{wall:9.2f}{cpu:9.2f} +{server:6.2f}{peak:9.0f}{remark:>44}", flush=True)
+    print(f"{name:16}{wall:9.2f}{cpu:9.2f} +{server:6.2f}{peak:9.0f}{remark:>44}", flush=True)
     return wall
 
 
@@ -166,6 +169,9 @@ def measure(python: str, folder: Path, sizes: list[int], dims: int, runs: int) -
         home.mkdir()
         environment = {**os.environ, "HOME": str(home), "MEM0_DIR": str(home), "MEM0_TELEMETRY": "False"}
         environment["PYTHONWARNINGS"] = "ignore"
+        # compiled once, as what is installed is
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        environment["PYTHONPYCACHEPREFIX"] = str(home / "compiled")
         for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME"):
             environment.pop(name, None)
         server = QdrantServer(environ={"QDRANT__STORAGE__WAL__WAL_CAPACITY_MB": "32"})
@@ -195,24 +201,20 @@ def _measure(
     ours = [sys.executable, "-c", WRAPPED, python, "-m", "mem0audit"]
     relocate = [*ours, "relocate", "--history", history, "--qdrant-path", vectors, "--collection", "mem0"]
     relocate += ["--to-url", server.url, "--yes", "--no-ledger"]
-    audit = [
-        *ours,
-        "audit",
-        "--format",
-        "json",
-        "--history",
-        history,
-        "--qdrant-url",
-        server.url,
-        "--no-ledger",
-    ]
+    here = ["--format", "json", "--history", history, "--qdrant-url", server.url]
+    looks = {
+        "audit": [*ours, "audit", *here, "--no-ledger"],
+        "  without texts": [*ours, "audit", *here, "--no-ledger", "--ignore", "S801,S802,S803"],
+        "status": [*ours, "status", *here, "--no-ledger"],
+        "users": [*ours, "users", *here],
+    }
 
     def other(code: str, page: int) -> list[str]:
         words = [server.url, str(server.http_port), str(page), vectors, str(BATCH)]
         return [sys.executable, "-c", WRAPPED, python, "-c", TIMED + code, *words]
 
     print(f"\n{size:,} memories x {dims} dimensions on a server, batches of {BATCH}")
-    print(f"{'way':14}{'wall s':>9}{'cpu s':>9}{'':8}{'peak MB':>9}")
+    print(f"{'way':16}{'wall s':>9}{'cpu s':>9}{'':8}{'peak MB':>9}")
     carried: dict[str, list[Measured]] = {}
     for _ in range(runs):
         for name in (*CARRIES, "relocate"):  # which comes last: it has what mem0 would make there
@@ -227,8 +229,10 @@ def _measure(
     while server.result("GET", "/collections/mem0")["status"] != "green":
         time.sleep(0.5)
     read: dict[str, list[Measured]] = {}
+    run(server, looks["audit"], environment, inside=False)
     for _ in range(runs):
-        read.setdefault("audit", []).append(run(server, audit, environment, inside=False))
+        for name, command in looks.items():
+            read.setdefault(name, []).append(run(server, command, environment, inside=False))
         for name, code in SCROLLS.items():
             for page in PAGES:
                 found = run(server, other(code, page), environment, inside=True)
@@ -238,8 +242,12 @@ def _measure(
         shown(
             name,
             found,
-            "" if name == "audit" else f"an audit takes {walls['audit'] / walls[name]:.2f} times as long",
+            "" if name in looks else f"an audit takes {walls['audit'] / walls[name]:.2f} times as long",
         )
-    best = min((name for name in walls if name != "audit"), key=lambda name: walls[name])
-    print(f"the best scroll is {best}: an audit takes {walls['audit'] / walls[best]:.2f} times as long")
+    for of in ("client", ""):
+        best = min((n for n in walls if n not in looks and n.startswith(of)), key=lambda name: walls[name])
+        ratio = ", ".join(f"{walls[n] / walls[best]:.2f}" for n in ("audit", "  without texts"))
+        print(
+            f"the best scroll{' by a client' if of else ''} is {best}: an audit takes {ratio} (without texts)"
+        )
     return max(one.megabytes for one in read["audit"])
