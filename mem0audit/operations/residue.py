@@ -357,17 +357,18 @@ class _Found:
     short: tuple[tuple[int, bool], ...] = ()
     pieces: tuple[tuple[bytes, bool], ...] = ()
     free: FreePages | None = None
+    packed: str | None = None
 
     @property
     def anything(self) -> bool:
         return bool(self.whole or self.short or self.pieces)
 
 
-def _search_file(path: str, needles: Needles) -> _Found:
-    """Raises Moved, OSError."""
+def _search_file(path: str, needles: Needles, tell: Callable[[int], object]) -> _Found:
+    """`tell` is called with how many bytes were searched so far. Raises Moved, OSError."""
 
     def look(read: Callable[[int, int], bytes], size: int) -> _Found:
-        hits, free = needles.search(read, size), rawfiles.free_pages(read, size)
+        hits, free = needles.search(read, size, tell), rawfiles.free_pages(read, size)
 
         def is_free(start: int, end: int) -> bool:
             return free is not None and free.has(start, end)
@@ -379,6 +380,7 @@ def _search_file(path: str, needles: Needles) -> _Found:
             tuple((w.text, is_free(w.start, w.end)) for w in hits.short),
             tuple((read(start, min(end - start, 65_536)), is_free(start, end)) for start, end in hits.pieces),
             free,
+            rawfiles.packed_by(read(0, 8)),
         )
 
     return rawfiles.searched(path, look)[1]
@@ -500,6 +502,7 @@ def search_stores(
 ) -> tuple[tuple[FileSearch, ...], tuple[NotChecked, ...]]:
     """Every byte of both stores, which nobody has open, and of `also` searched for these texts; what could not be
     searched. What another row holds than those of these ids is shared."""
+    say("making the texts ready to be searched for", None, None)
     needles = Needles(texts)
     found, gaps = _search_places((*_places(install), *also), needles, say, "searching the files")
     others = Others()
@@ -567,6 +570,7 @@ def residue(
     else:
         server_copies = ()
     everything += [*vectors.texts, *log.texts, *more]
+    say("making the texts ready to be searched for", None, None)
     needles = Needles(everything)
     found, unread = _search_places(_places(install), needles, say, "searching the files")
     in_copies = []
@@ -677,10 +681,17 @@ def _search_places(
         paths += [one for one in files if one not in paths]
         gaps += [NotChecked(path, why) for path, why in odd]
     found = []
-    for number, path in enumerate(paths):
-        say(phase, number, len(paths))
+    sizes = [rawfiles.size_of(path) for path in paths]
+    before, total = 0, sum(sizes)
+    for path, size in zip(paths, sizes, strict=True):
+
+        def tell(done: int, before: int = before) -> None:
+            say(phase, before + done, total)
+
+        tell(0)
+        before += size
         try:
-            found.append(_search_file(path, needles))
+            found.append(_search_file(path, needles, tell))
         except FileNotFoundError:
             continue  # a journal that its writer was done with
         except Moved:
@@ -688,6 +699,11 @@ def _search_places(
             gaps.append(NotChecked(path, why))
         except OSError as error:
             gaps.append(NotChecked(path, (error.strerror or "cannot be read").lower()))
+    gaps += [
+        NotChecked(one.path, f"is compressed ({one.packed}): what is in it is not searched")
+        for one in found
+        if one.packed is not None
+    ]
     return found, gaps
 
 

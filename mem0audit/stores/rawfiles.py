@@ -16,6 +16,15 @@ T = TypeVar("T")
 
 _MAGIC: Final = b"SQLite format 3\0"
 TRIES: Final = 3
+_PACKED: Final = {
+    b"\x1f\x8b": "gzip",
+    b"PK\x03\x04": "zip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\xfd7zXZ\0": "xz",
+    b"BZh": "bzip2",
+    b"7z\xbc\xaf\x27\x1c": "7-Zip",
+}
+"""How a file begins whose bytes say nothing of what is in it."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +133,19 @@ def free_pages(read: Callable[[int, int], bytes], size: int) -> FreePages | None
     free = {page for page in free if 0 < page <= last}
     filled = sum(1 for page in free - trunks if read((page - 1) * page_size, page_size).strip(b"\0"))
     return FreePages(page_size, frozenset(free | trunks), filled)
+
+
+def size_of(path: str) -> int:
+    """Bytes of a file; 0 where that cannot be said."""
+    try:
+        return os.stat(path).st_size  # noqa: PTH116 - a path of another process's root, as it was written
+    except OSError:
+        return 0
+
+
+def packed_by(beginning: bytes) -> str | None:
+    """What compressed a file that begins so; None where nothing did."""
+    return next((name for magic, name in _PACKED.items() if beginning.startswith(magic)), None)
 
 
 def exists(path: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
-import re
+import struct
 from collections.abc import Sequence
 
 import pytest
@@ -34,27 +34,30 @@ WORDS = (
 
 
 def plainly(
-    texts: Sequence[str], data: bytes
+    texts: Sequence[str], data: bytes, stride: int = 8
 ) -> tuple[set[tuple[int, int, int]], set[tuple[int, int, int]], list[tuple[int, int]]]:
-    """Each spelling of each text looked for by itself; fragments at every eighth byte of it."""
+    """Each spelling of each text looked for by itself; fragments at every eighth byte of it, or fewer."""
     whole, short, fragments = set(), set(), set()
     for number, text in enumerate(texts):
         is_short = len(spellings(text)[0]) < FRAGMENT
         for way in spellings(text):
             if len(spellings(text)[0]) < 4 or len(way) < 4:
                 continue
-            for found in re.finditer(b"(?=" + re.escape(way) + b")", data, re.DOTALL):
-                (short if is_short else whole).add((number, found.start(), found.start() + len(way)))
+            at = data.find(way)
+            while at >= 0:
+                (short if is_short else whole).add((number, at, at + len(way)))
+                at = data.find(way, at + 1)
             if not is_short:
-                fragments |= {way[at : at + FRAGMENT] for at in range(0, len(way) - FRAGMENT + 1, 8)}
+                fragments |= {way[at : at + FRAGMENT] for at in range(0, len(way) - FRAGMENT + 1, stride)}
     runs: list[tuple[int, int]] = []
     for at in range(len(data) - FRAGMENT + 1):
-        if data[at : at + FRAGMENT] in fragments:
+        within = any(s <= at and at + FRAGMENT <= e for _, s, e in whole)
+        if data[at : at + FRAGMENT] in fragments and not within:
             if runs and at <= runs[-1][1]:
                 runs[-1] = (runs[-1][0], at + FRAGMENT)
             else:
                 runs.append((at, at + FRAGMENT))
-    return whole, short, [r for r in runs if not any(r[0] < e and s < r[1] for _, s, e in whole)]
+    return whole, short, runs
 
 
 def mixture(dice: random.Random, texts: Sequence[str]) -> bytes:
@@ -68,8 +71,17 @@ def mixture(dice: random.Random, texts: Sequence[str]) -> bytes:
     return bytes(data)
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_finds_what_a_plain_search_finds(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def looking_at_every(apart: int, texts: Sequence[str]) -> Needles:
+    """What so many bytes apart is looked up with a table for these texts that is just too small for more."""
+    most_grams = 50_000
+    while (needles := Needles(texts, most_grams)).apart > apart:
+        most_grams = most_grams * 9 // 10
+    assert needles.apart == apart
+    return needles
+
+
+@pytest.mark.parametrize(("seed", "apart"), [*enumerate((8, 4, 2, 1) * 2)])
+def test_finds_what_a_plain_search_finds(seed: int, apart: int, monkeypatch: pytest.MonkeyPatch) -> None:
     dice = random.Random(seed)
     # many windows, so that what lies over their edges is found too
     monkeypatch.setattr(core, "WINDOW", 1024)
@@ -77,14 +89,73 @@ def test_finds_what_a_plain_search_finds(seed: int, monkeypatch: pytest.MonkeyPa
     texts = [" ".join(dice.choice(WORDS) for _ in range(dice.randint(1, 12))) for _ in range(20)]
     texts += [texts[0] + " and more", "tea tea", "ab" * 20, "aaaa" * 10]
     data = mixture(dice, texts)
-    needles = Needles(texts)
-    assert needles.piece == 31
+    needles = looking_at_every(apart, texts)
+    assert needles.piece == 31 or apart < 8
     found = needles.search_bytes(data)
-    whole, short, pieces = plainly(needles.texts, data)
+    whole, short, pieces = plainly(needles.texts, data, needles.stride)
     assert {(w.text, w.start, w.end) for w in found.whole} == whole
     assert {(w.text, w.start, w.end) for w in found.short} == short
     assert found.pieces == pieces
     assert whole and pieces
+
+
+ROW = b"".join(struct.pack(">cd", b"G", n / 7 - 40) for n in range(600))
+"""Numbers of a vector, as pickle writes them; some are negative."""
+
+
+@pytest.mark.parametrize("apart", (8, 1))
+def test_numbers_of_vectors_and_zeros_are_passed_over_but_nothing_beside_them(
+    apart: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dice = random.Random(apart)
+    texts = [" ".join(dice.choice(WORDS) for _ in range(dice.randint(1, 12))) for _ in range(20)]
+    data = bytearray()
+    for _ in range(60):
+        way = dice.choice(spellings(dice.choice(texts)))
+        begin = dice.randint(0, len(way))
+        row = ROW[dice.randint(0, 2700) : dice.randint(2700, 5400)]
+        data += dice.choice((row, row, bytes(dice.randint(0, 900)), dice.randbytes(9)))
+        data += dice.choice((way, way, way[begin:], way[:begin], b""))
+    needles = looking_at_every(apart, texts)
+    whole, short, pieces = plainly(needles.texts, bytes(data), needles.stride)
+    searched = needles.search_bytes(bytes(data))
+    assert {(w.text, w.start, w.end) for w in searched.whole} == whole
+    assert {(w.text, w.start, w.end) for w in searched.short} == short
+    assert searched.pieces == pieces
+    looked: list[int] = []
+    monkeypatch.setattr(core, "_found", lambda _data, parts, *_: looked.extend(b - a for a, b in parts) or ())
+    needles.search_bytes(bytes(data))
+    assert sum(looked) / 2 < len(data) / 3
+
+
+@pytest.mark.parametrize(
+    "text", ("".join(f"G?number{n % 10}" for n in range(90)), "zeros" + "\0" * 300 + "and zeros again")
+)
+def test_a_text_that_looks_like_numbers_or_nothing_is_found(text: str) -> None:
+    data = b"." * 5 + text.encode("latin-1") + b"." * 5 + text[100:140].encode("latin-1") + b"." * 90
+    found = Needles([text]).search_bytes(data)
+    assert [(w.start, w.end) for w in found.whole] == [(5, 5 + len(text))]
+    assert found.pieces
+
+
+@pytest.mark.parametrize("apart", (8, 1))
+def test_a_text_that_begins_with_the_last_of_many_zeros_is_found(apart: int) -> None:
+    needles = looking_at_every(apart, ["the user", "".join(map(chr, range(0x4E00, 0x5200)))])
+    way = "the user".encode("utf-16-be")
+    for shift in range(8):
+        found = needles.search_bytes(bytes(300 + shift) + way + b"." * 300).short
+        assert (300 + shift, 316 + shift) in [(one.start, one.end) for one in found]
+
+
+def test_a_piece_beside_a_whole_text_is_a_piece() -> None:
+    """A text that others own may stand before one that went on from it, and of which the end is gone."""
+    known = "Everybody in this house is allergic to peanuts"
+    longer = known + ", and the spare key is under the third flower pot"
+    data = b"\0" * 3 + longer[:-12].encode() + b"\0" * 9
+    found = Needles([known, longer]).search_bytes(data)
+    assert [w.text for w in found.whole] == [0]
+    ((start, end),) = found.pieces
+    assert start < 3 + len(known) < end
 
 
 def test_every_piece_of_31_bytes_is_found_wherever_it_lies() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 import shutil
 import sqlite3
@@ -233,11 +234,19 @@ def test_every_file_is_searched_and_what_is_not_is_named(store: Install) -> None
     copy.write_bytes(SECRETS[6].encode())
     journal = Path(f"{store.points}-journal")
     journal.write_bytes(b"\0" * 512 + SECRETS[4].encode() + b"\0")
-    found = store.look()
+    packed = store.vectors / "old.gz"
+    packed.write_bytes(gzip.compress(SECRETS[5].encode()))
+    said: list[tuple[str, int | None, int | None]] = []
+    found = store.look(progress=lambda *what: said.append(what))
     assert of(found, store.vectors / "left over.bak").whole == 1
     assert of(found, journal).whole == 1
     assert of(found, copy).whole == 1
-    assert (str(store.vectors / "link"), True) in [(n.what, n.gap) for n in found.not_searched]
+    gaps = [n.what for n in found.not_searched if n.gap]
+    assert str(store.vectors / "link") in gaps
+    assert str(packed) in gaps
+    searched = [(done, total) for phase, done, total in said if phase == "searching the files"]
+    assert searched[0] == (0, searched[-1][1])
+    assert searched[-1][0] == searched[-1][1] == sum(one.size_bytes for one in found.files)
     assert found.not_searched[-1].what == "everything else"
     assert not found.not_searched[-1].gap
 
