@@ -137,9 +137,8 @@ def _not_reached(plan: ErasePlan) -> list[str]:
     said += [_held("other collections of", one) for one in plan.elsewhere]
     if plan.same_text_elsewhere:
         says = "says" if plan.same_text_elsewhere == 1 else "say"
-        said.append(
-            f"{memories(plan.same_text_elsewhere)} of other owners that {says} the same as one of these"
-        )
+        whose = " of other owners" if plan.scope is not None else " besides"
+        said.append(f"{memories(plan.same_text_elsewhere)}{whose} that {says} the same as one of these")
     if plan.redact is not None and plan.redact.unattributed[0]:
         rows, of = plan.redact.unattributed
         said.append(f"{plural(rows, 'history row')} of {memories(of)} that nobody can be found for")

@@ -279,6 +279,9 @@ def test_the_plan_says_what_is_not_reached(store: StoreCopy, tmp_path: Path) -> 
     assert set(plan.ids) == set(mine)
     assert (plan.spelled_otherwise, plan.same_text_elsewhere) == (1, 1)
     assert "1 of them is stored under another spelling" in erase_plan_text(plan, Screen())
+    assert "1 memory of other owners that says the same" in erase_plan_text(plan, Screen())
+    alone = replace(plan, scope=None)  # of memories by their ids: another one may be the same owner's
+    assert "1 memory besides that says the same" in erase_plan_text(alone, Screen())
     assert (plan.left.history_rows, plan.left.messages) == (9, 2)
     assert set(plan.entities) == set(plan.entities_deleted)
     assert len(plan.entities) == 3
