@@ -2,6 +2,12 @@
 # memory-backup.sh FILE FOLDER: a dated copy of a fact store, taken beside its writers, published only when it checks.
 set -eu
 file=$1
+for there in "-f $file" "-d $2"; do
+    test "${there%% *}" "${there#* }" || {
+        printf 'memory-backup: %s: is not there\n' "${there#* }" >&2
+        exit 1
+    }
+done
 to=$2/memory-$(date -u +%Y-%m-%dT%H%M%SZ).db
 umask 077
 part=$to.part

@@ -225,3 +225,18 @@ def test_the_backup_that_is_shipped(tmp_path: Path, facts: Path) -> None:
     assert failed.returncode == 1
     assert "does not check" in failed.stderr
     assert set(to.iterdir()) == copies
+
+
+def test_a_backup_of_nothing_or_to_nowhere_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "facts.db").touch()
+    for words in (("none.db", "."), ("facts.db", "nowhere")):
+        ran = subprocess.run(
+            [str(CONFIG / "memory-backup.sh"), *words],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        missing = next(word for word in words if word in ("none.db", "nowhere"))
+        assert (ran.returncode, ran.stderr) == (1, f"memory-backup: {missing}: is not there\n")
+    assert [one.name for one in tmp_path.iterdir()] == ["facts.db"]
