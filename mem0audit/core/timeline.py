@@ -111,21 +111,23 @@ class Timeline:
         self.rowids.extend([row[0] for row in page])
         self.events += bytes([_CODES.get(row[5], 63) if type(row[5]) is str else 63 for row in page])
         self.whens += [row[6] if row[7] is None else row[7] for row in page]
+        digests = [text_digest(row[4]) if type(row[4]) is str and row[4] else None for row in page]
         if self._find is not None:
-            self._look_for_secrets(page, self._find)
-        for rowid, _id, memory_id, old, new, event, created, updated, _deleted, _actor, _role in page:
+            self._look_for_secrets(page, digests, self._find)
+        for row, digest in zip(page, digests, strict=True):
+            rowid, _id, memory_id, old, _new, event, created, updated, _deleted, _actor, _role = row
             if type(memory_id) is not str:
                 if memory_id is None:
                     self.no_memory_id.append(rowid)
                     continue
                 memory_id = str(memory_id)
             log = memories.get(memory_id)
-            if log is None and event == ADD and type(new) is str and new:
+            if log is None and event == ADD and digest is not None:
                 # what nearly every row is, without the questions below
                 log = memories[memory_id] = MemoryLog(ADD, rowid, created, updated)
                 log.rows = log.texts_kept = 1
                 log.added_at = created
-                log.text = text_digest(new)
+                log.text = digest
                 continue
             if log is None:
                 log = memories[memory_id] = MemoryLog(event if type(event) is str else OTHER, rowid)
@@ -142,25 +144,32 @@ class Timeline:
             log.created_at, log.updated_at = created, updated
             if event == ADD:
                 log.added_at = created
-                log.text = text_digest(new) if type(new) is str and new else None
+                log.text = digest
                 log.texts_kept += log.text is not None
             elif event in (UPDATE, DELETE):
                 if known and type(old) is str and old and text_digest(old) != log.text:
                     self.broken.append(RowFault(memory_id, rowid, event))
-                log.text = text_digest(new) if type(new) is str and new else None
+                log.text = digest
                 log.texts_kept += (log.text is not None) + (type(old) is str and old != "")
             else:
                 self.unknown.append(RowFault(memory_id, rowid, _shown_event(event)))
                 continue
             log.last = event
 
-    def _look_for_secrets(self, page: Sequence[HistoryRow], find: FindSecrets) -> None:
+    def _look_for_secrets(
+        self, page: Sequence[HistoryRow], digests: Sequence[bytes | None], find: FindSecrets
+    ) -> None:
         clean = self._clean
-        for row in page:
-            found: set[Secret] = set()
-            for text in (row[3], row[4]):
-                if type(text) is str and text_digest(text) not in clean and may_hold_secret(text):
-                    found.update(find(text))
+        for row, digest in zip(page, digests, strict=True):
+            old, new = row[3], row[4]
+            asked = []
+            if digest is not None and digest not in clean and may_hold_secret(new):
+                asked.append(new)
+            if type(old) is str and old and text_digest(old) not in clean and may_hold_secret(old):
+                asked.append(old)
+            if not asked:
+                continue
+            found = {secret for text in asked for secret in find(text)}
             for secret in found:
                 key = (str(row[2]), secret)
                 self.secrets[key] = self.secrets.get(key, 0) + 1

@@ -11,9 +11,9 @@ import math
 import re
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
-from itertools import repeat
+from itertools import starmap
 from typing import Any, Final, Literal, TypeVar
 
 from mem0audit.core.errors import ServerProblem
@@ -50,6 +50,9 @@ COPIES_S: Final = 10.0
 NO_VECTOR: Final = VectorFacts(None, None)
 NO_ROW: Final = 0
 """The row of a point: a server has none."""
+_Point = tuple[int, PointId, Mapping[str, Any], VectorFacts]
+_IDS: Final = frozenset((str, int))
+_PAYLOADS: Final = frozenset((dict,))
 
 # The end of an answer, behind every text of a point: where the next page begins, before the page is decoded.
 _NEXT_PAGE: Final = re.compile(
@@ -115,9 +118,8 @@ class ServerStore:
         rows: dict[PointId, T] = {}
         problem = None
         try:
-            for page, vectors in self._pages(collection):
-                for (point_id, payload), vector in zip(page, vectors):  # noqa: B905 - one may be without end
-                    rows[point_id] = keep(NO_ROW, point_id, payload, vector)
+            for page in self._pages(collection):
+                rows.update(zip([point[1] for point in page], starmap(keep, page), strict=True))
         except ServerProblem as error:
             problem = self.problem(error, len(rows))
         return PointsRead(FileState(collection.path, way="scroll", problem=problem), rows)
@@ -131,8 +133,8 @@ class ServerStore:
         body = {"ids": [wanted], "with_payload": True, "with_vector": True}
         found = self.connection.post(collection_path(collection.name, "points"), body)
         return tuple(
-            FoundPoint(NO_ROW, one, payload, vector_facts(raw.get("vector")), winner=True)
-            for (one, payload), raw in zip(self._points_of(found), found, strict=True)
+            FoundPoint(row, one, payload, facts, winner=True)
+            for row, one, payload, facts in self._points_of(found)
             if one == wanted
         )
 
@@ -144,20 +146,17 @@ class ServerStore:
         for start in range(0, len(asked), IDS_AT_ONCE):
             body = {"ids": asked[start : start + IDS_AT_ONCE], "with_payload": False, "with_vector": False}
             found = self.connection.post(collection_path(collection.name, "points"), body)
-            there.update(of_id[one] for one, _ in self._points_of(found) if one in of_id)
+            there.update(of_id[one] for _, one, _, _ in self._points_of(found) if one in of_id)
         return frozenset(there)
 
     def ids(self, collection: CollectionInfo) -> frozenset[PointId]:
         """The ids of the points, read as `points` are. Raises ServerProblem."""
-        return frozenset(i for page, _ in self._pages(collection, payload=False) for i, _ in page)
+        return frozenset(point[1] for page in self._pages(collection, payload=False) for point in page)
 
     # --- pages ---
 
-    def _pages(
-        self, collection: CollectionInfo, *, payload: bool = True
-    ) -> Iterator[tuple[list[tuple[PointId, Mapping[str, Any]]], Iterable[VectorFacts]]]:
-        """Pages of (id, payload), and the facts of their vectors; the server makes the next one while this one is
-        used."""
+    def _pages(self, collection: CollectionInfo, *, payload: bool = True) -> Iterator[list[_Point]]:
+        """Pages of points; the server makes the next one while this one is used."""
         path = collection_path(collection.name, "points", "scroll")
         most = None if collection.server is None else collection.server.strict.get("max_query_limit")
         vectors_too = payload and self.vectors
@@ -193,14 +192,10 @@ class ServerStore:
                 result = result_of(raw, self.connection.address)
                 if not isinstance(result, dict):
                     raise self._odd()
-                raws: Any = result.get("points")
-                page = self._points_of(raws)
-                vectors: Iterable[VectorFacts] = repeat(NO_VECTOR)
-                if vectors_too:
-                    vectors = [vector_facts(raw.get("vector")) for raw in raws]
+                page = self._points_of(result.get("points"))
                 offset = result.get("next_page_offset")
                 if offset is None and not asked:
-                    yield page, vectors
+                    yield page
                     return
                 # A server that goes in circles would be read for ever.
                 if not isinstance(offset, (str, int)) or offset in begun or (asked and after != offset):
@@ -209,7 +204,7 @@ class ServerStore:
                 if not asked:
                     self._ask(path, limit, offset, payload)
                     asked = True
-                yield page, vectors
+                yield page
         finally:
             if asked:
                 self.connection.close()  # an answer is on its way that nobody takes
@@ -221,12 +216,23 @@ class ServerStore:
             body["offset"] = offset
         self.connection.send("POST", path, body)
 
-    def _points_of(self, points: Any) -> list[tuple[PointId, Mapping[str, Any]]]:
+    def _points_of(self, points: Any) -> list[_Point]:
+        """The points of an answer; the facts of their vectors where they came with them."""
         try:
-            found = [(point["id"], point.get("payload") or {}) for point in points]
+            found: list[_Point] = [
+                (
+                    NO_ROW,
+                    point["id"],
+                    point.get("payload") or {},
+                    vector_facts(point["vector"]) if "vector" in point else NO_VECTOR,
+                )
+                for point in points
+            ]
         except (TypeError, KeyError, AttributeError):
             raise self._odd() from None
-        if not all(type(i) in (str, int) and isinstance(p, dict) for i, p in found):
+        if not _IDS.issuperset([type(point[1]) for point in found]):
+            raise self._odd()
+        if not _PAYLOADS.issuperset([type(point[2]) for point in found]):
             raise self._odd()
         return found
 
