@@ -206,6 +206,11 @@ def _pieces_on_server(
         if one.role == "telemetry":
             continue
         name = named[one.role]
+        if (stands_for := serversnapshots.alias_of(connection, name)) is not None:
+            raise Refused(
+                f"{connection.address.url}: {name} is an alias of {stands_for}, which would be overwritten",
+                "name a collection with --collection",
+            )
         pieces.append(ServerPiece(one.role, name, one.path, name in there, one))
         if name not in there:
             continue

@@ -74,6 +74,15 @@ def names(connection: Connection) -> tuple[str, ...]:
     return tuple(sorted(str(one["name"]) for one in connection.get("/collections")["collections"]))
 
 
+def alias_of(connection: Connection, name: str) -> str | None:
+    """The collection that a name stands for which is an alias; None for any other. Every call that names an alias is
+    of that collection, also one that writes (1.16.3). Raises ServerProblem."""
+    if name in names(connection) or not connection.get(collection_path(name, "exists"))["exists"]:
+        return None
+    known = {one["alias_name"]: one["collection_name"] for one in connection.get("/aliases")["aliases"]}
+    return clean(known.get(name, "another collection"), 200)
+
+
 def described(connection: Connection, name: str) -> Described | None:
     """A collection, None where there is none of that name. Raises ServerProblem."""
     try:

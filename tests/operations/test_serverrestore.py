@@ -272,6 +272,22 @@ def test_over_a_collection_made_otherwise(both: tuple[Live, str], tmp_path: Path
         live.restore(snapshot, collection="mem0-other")
 
 
+@pytest.mark.parametrize("new", [False, True])
+def test_an_alias_is_no_collection_to_put_it_into(both: tuple[Live, str], tmp_path: Path, new: bool) -> None:
+    """A server takes a call that names an alias for one of the collection that it stands for: what is in that would
+    be gone without a snapshot of it."""
+    live, snapshot = both
+    alias = {"create_alias": {"collection_name": "mem0", "alias_name": "other"}}
+    live.server.result("POST", "/collections/aliases", {"actions": [alias]})
+    now = live.state()
+    with pytest.raises(Refused, match="other is an alias of mem0, which would be overwritten"):
+        live.restore(snapshot, collection="other", **({"to": str(tmp_path / "new")} if new else {}))
+    assert live.state() == now
+    live.server.result(
+        "POST", "/collections/aliases", {"actions": [{"delete_alias": {"alias_name": "other"}}]}
+    )
+
+
 def test_who_was_erased_since_is_erased_in_the_copy(both: tuple[Live, str], then: Any) -> None:
     """Of five memories two, and the entity that links one of them: gone, the others as they were."""
     live, snapshot = both

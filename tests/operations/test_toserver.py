@@ -285,6 +285,16 @@ def test_another_kind_of_collection_is_refused(qdrant: QdrantServer, tmp_path: P
         move(store, parse_address(qdrant.url))
 
 
+def test_an_alias_is_no_collection_to_move_to(qdrant: QdrantServer, tmp_path: Path) -> None:
+    """mem0 does not start on one: it does not see it, and the server makes no collection of that name."""
+    qdrant.result("PUT", "/collections/else", {"vectors": {"size": 8, "distance": "Cosine"}})
+    alias = {"create_alias": {"collection_name": "else", "alias_name": "mem0"}}
+    qdrant.result("POST", "/collections/aliases", {"actions": [alias]})
+    with pytest.raises(Refused, match="an alias mem0, of else: mem0 does not start on one"):
+        move(copy_store("2.2.1-nlp", tmp_path), parse_address(qdrant.url))
+    assert on_server(qdrant, "else") == {}
+
+
 def test_points_that_came_meanwhile_are_no_others_to_lose(
     qdrant: QdrantServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
