@@ -451,6 +451,11 @@ def _on_server(
             _note_remotes(hidden, connection, [*others, (wanted, remote)])
             files.step("server.taken")
             yield remote
+    except ServerProblem as problem:
+        if remote is None and problem.kind in ("cut", "timeout"):  # it goes on, and nobody hears the name
+            where = wanted.node.address.url + serversnapshots.snapshots_path(wanted.collection, wanted.shard)
+            notes.append(f"the server may take it all the same, and keep it: GET {where} lists what it has")
+        raise
     finally:
         if remote is not None and serversnapshots.left_behind(wanted.node, remote) is not False:
             left = (*_noted(wanted), remote.name)
