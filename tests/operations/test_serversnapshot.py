@@ -184,6 +184,22 @@ def test_deep_puts_it_onto_a_server_and_removes_it_again(
     assert "may not" in verdict.not_checked[0].why
 
 
+def test_what_is_not_audited_is_not_called_whole(kept: Kept, folder: Path, qdrant: QdrantServer) -> None:
+    """A connection that is cut in the audit alone (which asks for aliases, and nothing else does)."""
+    with Proxy(kept.server.http_port) as proxy:
+        proxy.cut(down=0, matching="GET /aliases")
+        taken = take(kept.install(proxy.url), folder)
+        assert proxy.cuts == 1
+        (note,) = taken.notes
+        assert "was not audited whole" in note and "the connection ended in the middle" in note
+        verdict = verify(taken.path, "deep", server=(kept.install(proxy.url), this_host()))
+        assert proxy.cuts == 2
+        assert (verdict.good, verdict.problems) == (False, ())
+        assert "the connection ended in the middle" in verdict.not_checked[0].why
+        proxy.heal()
+        assert verify(taken.path, "deep", server=(kept.install(proxy.url), this_host())).good
+
+
 def test_a_file_of_another_collection_is_told(kept: Kept, folder: Path, qdrant: QdrantServer) -> None:
     """The right sums around the wrong points: what the manifest says of them is not what the server makes."""
     path = Path(take(kept.install(), folder).path)
