@@ -21,6 +21,7 @@ from mem0audit.core.errors import Refused, ServerProblem
 from mem0audit.core.snapshot import CollectionCopy, PayloadDigest
 from mem0audit.stores import files
 from mem0audit.stores.server import ANSWER_S, Connection, clean, collection_path
+from mem0audit.stores.serverpages import pages
 
 WORK_S: Final = 3600.0
 """How long a server may work at a snapshot before it answers."""
@@ -33,9 +34,6 @@ UPLOADED: Final = "mem0audit.snapshot"
 """How an upload is named. A server keeps what it made a collection of, whole, in the folder of that collection's
 snapshots, also when the collection is removed; and lists there only what ends like a snapshot (1.16.3). What it made a
 shard of it removes by itself."""
-PAGE: Final = 1000
-FEWEST: Final = 10
-"""Points a page, where the payloads are so large that more of them are too much for one answer."""
 
 
 @dataclass(frozen=True)
@@ -404,22 +402,10 @@ def read_digest(connection: Connection, collection: str, *, every_copy: bool = F
     each must answer. Raises ServerProblem.
     """
     digest = PayloadDigest()
-    path = collection_path(collection, "points", "scroll") + ("?consistency=all" if every_copy else "")
-    body: dict[str, Any] = {"limit": PAGE, "with_payload": True, "with_vector": False}
-    while True:
-        try:
-            page = connection.post(path, body)
-        except ServerProblem as problem:
-            if problem.kind != "too-large" or body["limit"] <= FEWEST:
-                raise
-            body["limit"] = max(FEWEST, body["limit"] // 10)
-            continue
-        for point in page["points"]:
+    for page in pages(connection, collection, every_copy=every_copy):
+        for point in page:
             digest.add(point["id"], point.get("payload") or {})
-        offset = page.get("next_page_offset")
-        if offset is None:
-            return digest
-        body["offset"] = offset
+    return digest
 
 
 def wait_until_ready(connection: Connection, collection: str, most_s: float = 30.0) -> str | None:
