@@ -26,6 +26,7 @@ from mem0audit.operations.scratch import base_of, remove_left
 from mem0audit.stores import files, serversnapshots
 from mem0audit.stores.history import read_history, read_rows
 from mem0audit.stores.server import Connection, connection_to
+from mem0audit.stores.serverpoints import OWN
 
 APPEARS_S: Final = 3.0
 """A server whose connection was cut goes on with what it has: so long its collection may take to appear."""
@@ -135,9 +136,10 @@ def compare_points(
         if read.count == one.points:
             detail = "holds other points than those that were read when it was taken"
         problems.append(SnapshotProblem(one.path, detail))
-    if found is None or not all(alike(value, found.params.get(key)) for key, value in one.params.items()):
+    made = {"params": one.params, **{key: value for key, value in one.config.items() if key not in OWN}}
+    if found is None or not all(alike(value, found.kind.config.get(key)) for key, value in made.items()):
         problems.append(SnapshotProblem(one.path, "makes a collection of other parameters"))
-    elif found.payload_schema != one.payload_schema:
+    elif found.payload_schema != one.payload_schema or not alike(one.indexes, found.kind.indexes):
         problems.append(SnapshotProblem(one.path, "makes a collection with other payload indexes"))
 
 

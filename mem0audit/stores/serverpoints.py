@@ -39,6 +39,8 @@ SAME: Final = 2e-6
 whose square is within a millionth of 1."""
 OWNER_FIELDS: Final = ("user_id", "agent_id", "run_id", "actor_id")
 """The payload fields that mem0 has a server index (mem0/vector_stores/qdrant.py, `_create_filter_indexes`)."""
+OWN: Final = ("optimizer_config", "wal_config")
+"""What of a collection's configuration a server fills in for itself."""
 DISTANCES: Final = ("Cosine", "Dot", "Euclid", "Manhattan")
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
 _LONG_NUMBER = re.compile(r"\d{19}")
@@ -123,8 +125,7 @@ class Kind:
 
     def same(self, other: Kind) -> bool:
         """Whether another one is made alike; a server fills in for itself how it optimizes and logs."""
-        own = ("optimizer_config", "wal_config")
-        one, its = ({k: v for k, v in of.config.items() if k not in own} for of in (self, other))
+        one, its = ({k: v for k, v in of.config.items() if k not in OWN} for of in (self, other))
         return one == its and self.indexes == other.indexes
 
     @property
@@ -144,7 +145,11 @@ class Kind:
 
 def kind_of(connection: Connection, name: str) -> Kind:
     """How a collection is made. Raises ServerProblem."""
-    info = connection.get(collection_path(name))
+    return kind_said(connection.get(collection_path(name)))
+
+
+def kind_said(info: Mapping[str, Any]) -> Kind:
+    """How a collection is made, of what a server says of it."""
     indexes = {
         str(field): {key: value for key, value in said.items() if key != "points"}
         for field, said in (info.get("payload_schema") or {}).items()
