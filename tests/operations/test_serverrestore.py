@@ -28,7 +28,7 @@ from mem0audit.operations.interrupted import interrupted, read_record, record_pa
 from mem0audit.operations.serverrestore import apply_server_restore, plan_server_restore
 from mem0audit.operations.serversnapshot import create_of_server, plan_server_create
 from mem0audit.operations.verify import list_snapshots, verify
-from mem0audit.stores import files
+from mem0audit.stores import exchange, files
 from tests.operations.test_restore import at, die, steps
 from tests.operations.test_snapshot import in_child, killed_at, rows_of
 from tests.qdrant_server import QdrantServer
@@ -443,6 +443,27 @@ def test_a_new_one_that_is_cut_leaves_nothing(both: tuple[Live, str], tmp_path: 
         assert proxy.cuts
     assert live.server.collections() == {"mem0", "mem0_entities"}
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_new_one_whose_name_does_not_reach_the_disk_leaves_nothing(
+    both: tuple[Live, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither half stays, although the folder had its name already."""
+    live, snapshot = both
+    there, to, real = live.server.collections(), tmp_path / "new", exchange._sync
+
+    def failing(folder: Path) -> None:
+        if to.exists():
+            raise OSError(5, os.strerror(5))
+        real(folder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(exchange, "_sync", failing)
+        with pytest.raises(Failed, match="input/output error; nothing was restored"):
+            live.restore(snapshot, to=str(to), collection="mem0-new")
+    assert (live.server.collections(), to.exists()) == (there, False)
+    done = live.restore(snapshot, to=str(to), collection="mem0-new")
+    assert (done.resumed, done.between) == (False, ())
 
 
 def killed_when(name: str, number: int, work: Callable[[], Any]) -> None:
