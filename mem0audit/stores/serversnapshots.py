@@ -21,7 +21,7 @@ from mem0audit.core.errors import Refused, ServerProblem
 from mem0audit.core.snapshot import CollectionCopy, PayloadDigest
 from mem0audit.stores import files
 from mem0audit.stores.server import ANSWER_S, Connection, clean, collection_path
-from mem0audit.stores.serverpages import pages
+from mem0audit.stores.serverpages import odd_answer, pages
 from mem0audit.stores.serverpoints import Kind, create_alike, kind_said
 
 WORK_S: Final = 3600.0
@@ -79,7 +79,10 @@ class Remote:
 
 def names(connection: Connection) -> tuple[str, ...]:
     """The names of all collections, sorted. Raises ServerProblem."""
-    return tuple(sorted(str(one["name"]) for one in connection.get("/collections")["collections"]))
+    try:
+        return tuple(sorted(str(one["name"]) for one in connection.get("/collections")["collections"]))
+    except (TypeError, KeyError):
+        raise odd_answer(connection) from None
 
 
 def alias_of(connection: Connection, name: str) -> str | None:

@@ -25,6 +25,7 @@ from mem0audit.core.model import (
     VectorFacts,
 )
 from mem0audit.core.reading import ENTITIES_SUFFIX, TELEMETRY_COLLECTIONS
+from mem0audit.stores import serversnapshots
 from mem0audit.stores.pickles import normalise_id
 from mem0audit.stores.server import Connection, clean, collection_path
 from mem0audit.stores.serverpages import IDS_A_PAGE, PAGE, odd_answer, pages
@@ -72,11 +73,11 @@ class ServerStore:
         try:
             with suppress(_NotQdrant):
                 version = self._version()
-            names = _names(self.connection.get("/collections"))
+            names = serversnapshots.names(self.connection)
             aliases = self._aliases()
             of_mem0 = self._of_mem0(names)
             if self.alone:
-                names = [name for name in names if name in (self.wanted, f"{self.wanted}{ENTITIES_SUFFIX}")]
+                names = tuple(n for n in names if n in (self.wanted, f"{self.wanted}{ENTITIES_SUFFIX}"))
             collections = tuple(self._collection(name, name in of_mem0) for name in names)
         except ServerProblem as problem:
             return StoreLayout(url, exists=False, problem=self.problem(problem), version=version)
@@ -237,15 +238,6 @@ class ServerStore:
 
 class _NotQdrant(Exception):
     """What answers for `GET /` is something else."""
-
-
-def _names(found: Any) -> list[str]:
-    collections = found.get("collections") if isinstance(found, dict) else None
-    if not isinstance(collections, list):
-        return []
-    return sorted(
-        str(one["name"]) for one in collections if isinstance(one, dict) and isinstance(one.get("name"), str)
-    )
 
 
 def _described(bare: CollectionInfo, found: Any, cluster: Any, silent: str | None) -> CollectionInfo:

@@ -276,3 +276,18 @@ def test_a_server_that_goes_in_circles_is_not_read_for_ever() -> None:
     text = page(f'{{"id":1,"payload":{{"data":{json.dumps(lure)}}}}}', "null")
     read = ServerStore(Circle(text)).points(info, keep)  # type: ignore[arg-type]
     assert read.file.problem is None and dict(read.rows) == {1: (1, {"data": lure})}
+
+
+@pytest.mark.parametrize("said", [None, [], {}, {"collections": 5}, {"collections": [7]}])
+def test_a_list_of_collections_that_is_none(said: object) -> None:
+    class Odd:
+        address = parse_address("http://localhost")
+
+        def version(self) -> str:
+            return "1.16.3"
+
+        def get(self, path: str) -> object:
+            return {"aliases": []} if path == "/aliases" else said
+
+    problem = ServerStore(Odd()).layout().problem  # type: ignore[arg-type]
+    assert problem is not None and "not as a Qdrant server writes it" in problem.detail
