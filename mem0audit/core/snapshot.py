@@ -88,7 +88,9 @@ class CollectionCopy:
     `payload_schema` are as the server says them of the collection (vectors, shards; field -> type of index).
 
     Of one that was spread over the nodes of a cluster `shards` has a file for each shard, and `path` is what their
-    names begin with; else it is empty.
+    names begin with; `config` is how it is made beside its `params` (search index, quantization, strict mode), and
+    `indexes` are its payload indexes with all that they have. The server's file of a whole collection has that itself:
+    of such a one all three are empty.
 
     `points` and `digest` are of all its points' ids and payloads, read while the server took its snapshot; None and ""
     where the points changed meanwhile, so that what the file holds is not known from outside.
@@ -102,6 +104,8 @@ class CollectionCopy:
     params: Mapping[str, Any]
     payload_schema: Mapping[str, str]
     shards: tuple[ShardFile, ...] = ()
+    config: Mapping[str, Any] = field(default_factory=dict)
+    indexes: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -266,11 +270,13 @@ def _server(raw: Any, listed: Sequence[str]) -> ServerCopy:
     for one in raw["collections"]:
         if not isinstance(one, dict):
             raise NotAManifest("lists a collection that is none")
-        one = {"shards": [], **one}
+        one = {"shards": [], "config": {}, "indexes": {}, **one}
         _keys(one, [f.name for f in fields(CollectionCopy)], "a collection")
         text = (str,)
         _types(one, {"name": text, "role": text, "path": text, "points": (int, type(None)), "digest": text})
         _mapping(one, "payload_schema", (str,))
+        for key in ("config", "indexes"):
+            _mapping(one, key, (dict, type(None)))
         if not isinstance(one["params"], dict) or one["role"] not in get_args(CopyRole):
             raise NotAManifest("lists a collection of another kind")
         shards = _shards(one["shards"])

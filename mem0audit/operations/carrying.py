@@ -15,7 +15,7 @@ from mem0audit.operations.look import ENTITIES_SUFFIX, Progress
 from mem0audit.stores import serverpoints
 from mem0audit.stores.embedded import STORAGE, EmbeddedStore
 from mem0audit.stores.pickles import WholePoint
-from mem0audit.stores.server import Connection, collection_path
+from mem0audit.stores.server import Connection
 from mem0audit.stores.serverstore import ServerStore
 
 _NAMED = 3
@@ -134,18 +134,13 @@ class FromServer:
         """Raises ServerProblem, Refused where it has other vectors than mem0 makes."""
         say(f"reading {info.name}", None, None)
         with Connection(self.address, self.key) as connection:
-            params = connection.get(collection_path(info.name))["config"]["params"]
+            kind = serverpoints.kind_of(connection, info.name)
             ids = serverpoints.ids_in(connection, info.name)
-        vectors = params.get("vectors") or {}
-        vectors = vectors.get("", vectors)
-        size, distance = vectors.get("size"), vectors.get("distance")
-        if (
-            type(size) is not int
-            or distance not in serverpoints.DISTANCES
-            or vectors.get("multivector_config")
-        ):
+        vectors = kind.vectors
+        if vectors is None:
             raise Refused(f"{info.path}: it has other vectors than mem0 makes", "mem0audit audit")
-        carried = Carried(info.name, size, distance, "bm25" in (params.get("sparse_vectors") or {}), len(ids))
+        sparse = kind.config["params"].get("sparse_vectors") or {}
+        carried = Carried(info.name, vectors["size"], vectors["distance"], "bm25" in sparse, len(ids))
         return Looked(info, carried, ids)
 
     def carry(self, one: Looked, take: Take) -> None:

@@ -19,8 +19,8 @@ import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NoReturn
@@ -206,6 +206,11 @@ def _pieces_on_server(
         if one.role == "telemetry":
             continue
         name = named[one.role]
+        if (stands_for := serversnapshots.alias_of(connection, name)) is not None:
+            raise Refused(
+                f"{connection.address.url}: {name} is an alias of {stands_for}, which would be overwritten",
+                "name a collection with --collection",
+            )
         pieces.append(ServerPiece(one.role, name, one.path, name in there, one))
         if name not in there:
             continue
@@ -429,7 +434,7 @@ def _into_new(
                 source = _erased(plan, log, staged, install, connection, host, say, owner)
                 names = {piece.path: piece.name for piece in plan.server.collections}
                 _note_new(staged, connection, source, names, plan.snapshot)
-                with _kept_when_whole(connection, source, names, stay, say) as keep:
+                with _kept_when_published(connection, source, names, target, stay, say):
                     wrong: list[SnapshotProblem] = []
                     for path, name in names.items():
                         compare_points(connection, source.copies[path], name, wrong)
@@ -439,7 +444,6 @@ def _into_new(
                     exchange.take_after(staged, target if target.is_dir() else None, owner)
                     files.sync_tree(staged)
                     exchange.publish_folder(staged, target)
-                    keep()
             except BaseException:
                 # where a collection stays, the note of it does too, for the next run
                 if exchange.identity_of(staged) is not None and not stay:
@@ -509,40 +513,25 @@ def _nothing_restored(
     raise Failed(f"{what}; nothing was restored{also}", then) from None
 
 
-class _kept_when_whole:  # noqa: N801 - used as a with statement
-    """The new collections on the server: removed at the end, unless `keep` was called."""
-
-    def __init__(
-        self,
-        connection: Connection,
-        source: _Source,
-        names: Mapping[str, str],
-        stay: list[str],
-        say: Progress,
-    ) -> None:
-        self.connection, self.source, self.names = connection, source, names
-        self.stay, self.say = stay, say
-        self.kept = False
-
-    def __enter__(self) -> Callable[[], None]:
-        try:
-            _put_all(self.connection, self.source, self.names, self.say)
-        except BaseException:
-            self._remove(APPEARS_S)
-            raise
-        return self._keep
-
-    def _keep(self) -> None:
-        self.kept = True
-
-    def __exit__(self, *_: object) -> None:
-        if not self.kept:
-            self._remove(0.0)
-
-    def _remove(self, wait_s: float) -> None:
-        self.stay += [
-            name for name in self.names.values() if not serversnapshots.dropped(self.connection, name, wait_s)
-        ]
+@contextmanager
+def _kept_when_published(
+    connection: Connection,
+    source: _Source,
+    names: Mapping[str, str],
+    target: Path,
+    stay: list[str],
+    say: Progress,
+) -> Iterator[None]:
+    """The new collections on the server: removed at the end, unless the new folder is there, with the note of them.
+    What cannot be removed is in `stay` then."""
+    wait_s = APPEARS_S
+    try:
+        _put_all(connection, source, names, say)
+        wait_s = 0.0
+        yield
+    finally:
+        if not os.path.lexists(target / NEW_NOTE):
+            stay += [name for name in names.values() if not serversnapshots.dropped(connection, name, wait_s)]
 
 
 # --- New collections of a run that was killed ----------------------------------------------------------------

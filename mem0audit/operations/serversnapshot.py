@@ -28,7 +28,7 @@ from typing import Final
 
 from mem0audit import __version__
 from mem0audit.core import snapshot as core
-from mem0audit.core.errors import CouldNotRead, Failed, Mem0auditError, Refused, ServerProblem
+from mem0audit.core.errors import CouldNotRead, Failed, Refused, ServerProblem
 from mem0audit.core.model import Agent, Install, NotChecked, Report, SealOutcome
 from mem0audit.core.reading import ENTITIES_SUFFIX, TELEMETRY_COLLECTIONS
 from mem0audit.core.snapshot import (
@@ -54,7 +54,7 @@ from mem0audit.operations.erasures import erasures_on_record, keep_beside
 from mem0audit.operations.heldpair import HeldPair, held_pair
 from mem0audit.operations.look import Progress, look, no_collector, no_progress
 from mem0audit.operations.otherroots import as_the_agent_sees_it, brought_here
-from mem0audit.operations.serververify import log_counts
+from mem0audit.operations.serververify import gaps_in, log_counts
 from mem0audit.operations.snapshot import (
     SLACK_BYTES,
     checked_folder,
@@ -340,14 +340,21 @@ def _take(
     if wrong:
         raise pair.CannotTake(here.history.value, "damaged", f"its copy fails integrity_check: {wrong[0]}")
     say("auditing the install", None, None)
-    report = _judged(install, host)
+    report = audit(install, host, select=STORES_GROUPS, ledger=False, keep=False)
     if why is None and holding is not None and not holding.stands():
         why = "a write is in one half and not in the other"
         if not last:
             return None
+    notes += [
+        f"the install was not audited whole beside it, its faults may be more ({gap.what}: {gap.why})"
+        for gap in gaps_in(report)[:1]
+    ]
     files.sync_tree(hidden)
     collections = []
     for role, one in found:
+        beside = (
+            {key: value for key, value in one.kind.config.items() if key != "params"} if one.shards else {}
+        )
         known = after[one.name] if before[one.name] == after[one.name] else None
         collections.append(
             CollectionCopy(
@@ -359,6 +366,8 @@ def _take(
                 one.params,
                 one.payload_schema,
                 tuple(ShardFile(shard, core.server_path(one.name, shard)) for shard in one.shards),
+                beside,
+                one.kind.indexes if one.shards else {},
             )
         )
     server = ServerCopy(connection.address.url, version, tuple(collections))
@@ -451,6 +460,11 @@ def _on_server(
             _note_remotes(hidden, connection, [*others, (wanted, remote)])
             files.step("server.taken")
             yield remote
+    except ServerProblem as problem:
+        if remote is None and problem.kind in ("cut", "timeout"):  # it goes on, and nobody hears the name
+            where = wanted.node.address.url + serversnapshots.snapshots_path(wanted.collection, wanted.shard)
+            notes.append(f"the server may take it all the same, and keep it: GET {where} lists what it has")
+        raise
     finally:
         if remote is not None and serversnapshots.left_behind(wanted.node, remote) is not False:
             left = (*_noted(wanted), remote.name)
@@ -521,15 +535,6 @@ def _check_room(hidden: Path, remote: Remote) -> None:
         )
 
 
-def _judged(install: Install, host: Host) -> Report | None:
-    """What the rules that judge the stores find in the install now, where they disagree at a second look; None where
-    that could not be looked at."""
-    try:
-        return audit(install, host, select=STORES_GROUPS, ledger=False, keep=False)
-    except Mem0auditError:
-        return None
-
-
 def point_counts(collections: Sequence[CollectionCopy]) -> dict[str, int | None]:
     """Memories and entities, None where not known."""
     found: dict[str, int | None] = {}
@@ -549,7 +554,7 @@ def _manifest(
     server: ServerCopy,
     listed: Sequence[SnapshotFile],
     log: Path,
-    report: Report | None,
+    report: Report,
     copied: pair.Pair,
     why: str | None,
 ) -> Manifest:
@@ -575,7 +580,7 @@ def _manifest(
         counts={**point_counts(server.collections), **counts},
         points_digest=core.server_digest(server.collections),
         history_digest=history,
-        findings={} if report is None else counted(report.findings),
+        findings=counted(report.findings),
         settled=why is None,
         unsettled_why=why,
         tries=copied.tries,

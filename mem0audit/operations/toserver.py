@@ -38,7 +38,7 @@ from mem0audit.operations.otherroots import as_the_agent_sees_it
 from mem0audit.operations.seal import explain
 from mem0audit.operations.stores import place_of
 from mem0audit.operations.targets import how_to_stop, in_use, named, only_linux, refuse_holders
-from mem0audit.stores import exchange, serverpoints, snapshots
+from mem0audit.stores import exchange, serverpoints, serversnapshots, snapshots
 from mem0audit.stores.pickles import WholePoint
 from mem0audit.stores.server import Connection, collection_path
 
@@ -203,6 +203,11 @@ def _check_target(
         )
     if not connection.get(collection_path(one.name, "exists"))["exists"]:
         return
+    if (stands_for := serversnapshots.alias_of(connection, one.name)) is not None:
+        raise Refused(
+            f"{address.url} has an alias {one.name}, of {stands_for}: mem0 does not start on one",
+            "remove the alias there, or name another server",
+        )
     points = serverpoints.count(connection, one.name)
     if points and not ours:
         raise Refused(

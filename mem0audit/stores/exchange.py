@@ -606,10 +606,15 @@ def remove_empty_folder(folder: Path) -> None:
 
 
 def publish_folder(staged: Path, target: Path) -> None:
-    """Gives a staged folder its name, by one rename: of a new folder, or of one that is empty. Raises OSError."""
+    """Gives a staged folder its name, by one rename: of a new folder, or of one that is empty. Raises OSError, and it
+    has its old name then."""
     files.step("restore.publish")
     os.rename(staged, target)  # noqa: PTH104
-    _sync(target.parent)
+    try:
+        _sync(target.parent)
+    except BaseException:
+        os.rename(target, staged)  # noqa: PTH104
+        raise
 
 
 def discard(path: Path, sides: bool) -> None:

@@ -21,6 +21,7 @@ from mem0audit.core.errors import Failed
 from mem0audit.core.model import PointId
 from mem0audit.stores.pickles import Opaque, PointVectors, WholePoint
 from mem0audit.stores.server import ANSWER_S, Connection, collection_path, result_of
+from mem0audit.stores.serverpages import IDS_A_PAGE, pages
 
 dumps: Callable[[Any], bytes] | None = None
 with suppress(ImportError):
@@ -38,6 +39,8 @@ SAME: Final = 2e-6
 whose square is within a millionth of 1."""
 OWNER_FIELDS: Final = ("user_id", "agent_id", "run_id", "actor_id")
 """The payload fields that mem0 has a server index (mem0/vector_stores/qdrant.py, `_create_filter_indexes`)."""
+OWN: Final = ("optimizer_config", "wal_config")
+"""What of a collection's configuration a server fills in for itself."""
 DISTANCES: Final = ("Cosine", "Dot", "Euclid", "Manhattan")
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
 _LONG_NUMBER = re.compile(r"\d{19}")
@@ -122,8 +125,7 @@ class Kind:
 
     def same(self, other: Kind) -> bool:
         """Whether another one is made alike; a server fills in for itself how it optimizes and logs."""
-        own = ("optimizer_config", "wal_config")
-        one, its = ({k: v for k, v in of.config.items() if k not in own} for of in (self, other))
+        one, its = ({k: v for k, v in of.config.items() if k not in OWN} for of in (self, other))
         return one == its and self.indexes == other.indexes
 
     @property
@@ -143,7 +145,11 @@ class Kind:
 
 def kind_of(connection: Connection, name: str) -> Kind:
     """How a collection is made. Raises ServerProblem."""
-    info = connection.get(collection_path(name))
+    return kind_said(connection.get(collection_path(name)))
+
+
+def kind_said(info: Mapping[str, Any]) -> Kind:
+    """How a collection is made, of what a server says of it."""
     indexes = {
         str(field): {key: value for key, value in said.items() if key != "points"}
         for field, said in (info.get("payload_schema") or {}).items()
@@ -169,24 +175,13 @@ def count(connection: Connection, name: str) -> int:
 
 def ids_in(connection: Connection, name: str) -> set[PointId]:
     """The ids of all points. Raises ServerProblem."""
-    pages = _pages(connection, name, {"limit": 10_000, "with_payload": False, "with_vector": False})
-    return {point["id"] for page in pages for point in page}
+    return {point["id"] for page in pages(connection, name, IDS_A_PAGE, payload=False) for point in page}
 
 
 def whole_pages(connection: Connection, name: str, at_once: int = AT_ONCE) -> Iterator[list[dict[str, Any]]]:
-    """Every point as the server gives it, with vectors and payload, a page at a time. Raises ServerProblem."""
-    return _pages(connection, name, {"limit": at_once, "with_payload": True, "with_vector": True})
-
-
-def _pages(connection: Connection, name: str, asked: dict[str, Any]) -> Iterator[list[dict[str, Any]]]:
-    offset: Any = None
-    while True:
-        body = {**asked, "offset": offset}
-        page = connection.post(collection_path(name, "points", "scroll"), body, timeout=WRITE_S)
-        yield page["points"]
-        offset = page.get("next_page_offset")
-        if offset is None:
-            return
+    """Every point as the server gives it, with vectors and payload, a page at a time (see `pages`). Raises
+    ServerProblem."""
+    return pages(connection, name, at_once, vectors=True)
 
 
 def whole_of(point: Mapping[str, Any]) -> WholePoint | None:
@@ -277,19 +272,21 @@ class Carrier:
 
     def take(self, points: list[WholePoint]) -> None:
         """More points."""
-        new = points
-        if self.there:
-            new = self._without_those_that_are_there(points)
+        body, half = body_of(points), len(points) // 2
+        if half and len(body) > 2 * REQUEST_BYTES:  # of long texts
+            self.take(points[:half])
+            self.take(points[half:])
+            return
+        new = self._without_those_that_are_there(points) if self.there else points
         if new:
-            self._send(new)
+            self._send(new, body if new is points else body_of(new))
 
     def end(self) -> None:
         """Everything is on the server, and proven."""
-        self._send(None)
-        self._send(None)
+        self._send(None, None)
+        self._send(None, None)
 
-    def _send(self, points: list[WholePoint] | None) -> None:
-        body = None if points is None else body_of(points)
+    def _send(self, points: list[WholePoint] | None, body: bytes | None) -> None:
         sent, self._sent = self._sent, None
         if sent is not None:
             result_of(self.writing.receive(WRITE_S), self.writing.address)

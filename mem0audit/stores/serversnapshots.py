@@ -21,6 +21,8 @@ from mem0audit.core.errors import Refused, ServerProblem
 from mem0audit.core.snapshot import CollectionCopy, PayloadDigest
 from mem0audit.stores import files
 from mem0audit.stores.server import ANSWER_S, Connection, clean, collection_path
+from mem0audit.stores.serverpages import odd_answer, pages
+from mem0audit.stores.serverpoints import Kind, create_alike, kind_said
 
 WORK_S: Final = 3600.0
 """How long a server may work at a snapshot before it answers."""
@@ -33,29 +35,35 @@ UPLOADED: Final = "mem0audit.snapshot"
 """How an upload is named. A server keeps what it made a collection of, whole, in the folder of that collection's
 snapshots, also when the collection is removed; and lists there only what ends like a snapshot (1.16.3). What it made a
 shard of it removes by itself."""
-PAGE: Final = 1000
-FEWEST: Final = 10
-"""Points a page, where the payloads are so large that more of them are too much for one answer."""
 
 
 @dataclass(frozen=True)
 class Described:
-    """A collection as a server says it: `params` whole, `payload_schema` field -> type of index, `elsewhere` the
-    shards that lie only on nodes of a cluster that are not named (or do not answer), `busy` what the server does with
-    its shards just now.
+    """A collection as a server says it: `kind` is how it is made, `elsewhere` the shards that lie only on nodes of a
+    cluster that are not named (or do not answer), `busy` what the server does with its shards just now.
 
     `shards` says of one that is spread over nodes which of them have an active copy of each shard; it is empty of one
     that lies on one node alone, whose shards are `local`. `silent` is what the nodes that do not answer say."""
 
     name: str
     points: int
-    params: Mapping[str, Any]
-    payload_schema: Mapping[str, str]
+    kind: Kind
     elsewhere: int
     busy: str | None
     shards: Mapping[int, tuple[Connection, ...]] = field(default_factory=dict)
     silent: tuple[str, ...] = ()
     local: tuple[int, ...] = ()
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        """Its vectors, shards and copies."""
+        params: Mapping[str, Any] = self.kind.config["params"]
+        return params
+
+    @property
+    def payload_schema(self) -> dict[str, str]:
+        """The type of index of each field that has one."""
+        return {key: str(of.get("data_type")) for key, of in self.kind.indexes.items()}
 
 
 @dataclass(frozen=True)
@@ -71,7 +79,19 @@ class Remote:
 
 def names(connection: Connection) -> tuple[str, ...]:
     """The names of all collections, sorted. Raises ServerProblem."""
-    return tuple(sorted(str(one["name"]) for one in connection.get("/collections")["collections"]))
+    try:
+        return tuple(sorted(str(one["name"]) for one in connection.get("/collections")["collections"]))
+    except (TypeError, KeyError):
+        raise odd_answer(connection) from None
+
+
+def alias_of(connection: Connection, name: str) -> str | None:
+    """The collection that a name stands for which is an alias; None for any other. Every call that names an alias is
+    of that collection, also one that writes (1.16.3). Raises ServerProblem."""
+    if name in names(connection) or not connection.get(collection_path(name, "exists"))["exists"]:
+        return None
+    known = {one["alias_name"]: one["collection_name"] for one in connection.get("/aliases")["aliases"]}
+    return clean(known.get(name, "another collection"), 200)
 
 
 def described(connection: Connection, name: str) -> Described | None:
@@ -97,13 +117,8 @@ def described(connection: Connection, name: str) -> Described | None:
     states = sorted({str(one.get("state")) for one in local} - {"Active"})
     if busy is None and states:
         busy = f"a shard is {', '.join(states)}"
-    return Described(*_said(name, info), 0, busy, local=tuple(sorted(int(one["shard_id"]) for one in local)))
-
-
-def _said(name: str, info: Any) -> tuple[str, int, Mapping[str, Any], dict[str, str]]:
-    schema = info.get("payload_schema") or {}
-    kinds = {str(key): str(of.get("data_type")) for key, of in schema.items()}
-    return name, int(info.get("points_count") or 0), info["config"]["params"], kinds
+    shards = tuple(sorted(int(one["shard_id"]) for one in local))
+    return Described(name, int(info.get("points_count") or 0), kind_said(info), 0, busy, local=shards)
 
 
 def _spread(connection: Connection, name: str, info: Any, cluster: Any) -> Described:
@@ -118,7 +133,9 @@ def _spread(connection: Connection, name: str, info: Any, cluster: Any) -> Descr
                 active.setdefault(int(one["shard_id"]), []).append(node)
     busy = "shards are moved" if cluster.get("shard_transfers") else None
     return Described(
-        *_said(name, info),
+        name,
+        int(info.get("points_count") or 0),
+        kind_said(info),
         len(wanted - set(active)),
         busy,
         {shard: tuple(active[shard]) for shard in sorted(wanted & set(active))},
@@ -278,12 +295,11 @@ def put_back(
         return
     if name not in names(connection):
         files.step("server.make")
-        body = {key: value for key, value in one.params.items() if value is not None}
-        connection.put(collection_path(name), body, timeout=WORK_S)
+        create_alike(connection, name, Kind({"params": one.params, **one.config}, one.indexes))
     present = described(connection, name)
     if present is not None and present.payload_schema != one.payload_schema:
         for key, kind in one.payload_schema.items():
-            index = {"field_name": key, "field_schema": kind}
+            index = {"field_name": key, "field_schema": (one.indexes.get(key) or {}).get("params") or kind}
             connection.put(collection_path(name, "index"), index, timeout=WORK_S, wait="true")
     having = _having(connection, name)
     for shard in one.shards:
@@ -395,22 +411,10 @@ def read_digest(connection: Connection, collection: str, *, every_copy: bool = F
     each must answer. Raises ServerProblem.
     """
     digest = PayloadDigest()
-    path = collection_path(collection, "points", "scroll") + ("?consistency=all" if every_copy else "")
-    body: dict[str, Any] = {"limit": PAGE, "with_payload": True, "with_vector": False}
-    while True:
-        try:
-            page = connection.post(path, body)
-        except ServerProblem as problem:
-            if problem.kind != "too-large" or body["limit"] <= FEWEST:
-                raise
-            body["limit"] = max(FEWEST, body["limit"] // 10)
-            continue
-        for point in page["points"]:
+    for page in pages(connection, collection, every_copy=every_copy):
+        for point in page:
             digest.add(point["id"], point.get("payload") or {})
-        offset = page.get("next_page_offset")
-        if offset is None:
-            return digest
-        body["offset"] = offset
+    return digest
 
 
 def wait_until_ready(connection: Connection, collection: str, most_s: float = 30.0) -> str | None:

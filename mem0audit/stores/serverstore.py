@@ -1,14 +1,8 @@
-"""A Qdrant server as a store of points to read: read calls only.
-
-What these calls do to a server: nothing (a scroll takes no lock and leaves no cursor behind). A scroll under writes is
-no point in time: 1 of 12 over 5,000 points written at full speed was as of one instant (1.16.3). Every point that
-stands still is in it, once; what is written meanwhile may be in it or not.
-"""
+"""A Qdrant server as a store of points to read: read calls only, which do nothing to it."""
 
 from __future__ import annotations
 
 import math
-import re
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -31,20 +25,15 @@ from mem0audit.core.model import (
     VectorFacts,
 )
 from mem0audit.core.reading import ENTITIES_SUFFIX, TELEMETRY_COLLECTIONS
+from mem0audit.stores import serversnapshots
 from mem0audit.stores.pickles import normalise_id
-from mem0audit.stores.server import Connection, clean, collection_path, result_of
+from mem0audit.stores.server import Connection, clean, collection_path
+from mem0audit.stores.serverpages import IDS_A_PAGE, PAGE, odd_answer, pages
 from mem0audit.stores.serverpoints import at_once
 
 T = TypeVar("T")
 
-PAGE: Final = 1000
-"""Points a page: below 1,000 a scroll of 100,000 takes up to half as long again, above it little changes but memory."""
-LARGE_PAGE: Final = 8 << 20
-"""Bytes of a page from which on the next ones are asked for with fewer points."""
-PATIENCE_S: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-"""How long to wait, one after the other, when a server says 429: its limits are by the minute."""
 IDS_AT_ONCE: Final = 1000
-IDS_A_PAGE: Final = 10_000
 COPIES_S: Final = 10.0
 """How long every copy of a shard may take to answer for one point."""
 NO_VECTOR: Final = VectorFacts(None, None)
@@ -53,12 +42,6 @@ NO_ROW: Final = 0
 _Point = tuple[int, PointId, Mapping[str, Any], VectorFacts]
 _IDS: Final = frozenset((str, int))
 _PAYLOADS: Final = frozenset((dict,))
-
-# The end of an answer, behind every text of a point: where the next page begins, before the page is decoded.
-_NEXT_PAGE: Final = re.compile(
-    rb'"next_page_offset":(?:"([0-9a-f-]{36})"|(\d{1,20}))\}[^{}\[\]"]*"[^{}\[\]]*\}\s*$'
-)
-_TAIL: Final = 400
 
 
 class ServerStore:
@@ -93,11 +76,11 @@ class ServerStore:
         try:
             with suppress(_NotQdrant):
                 version = self._version()
-            names = _names(self.connection.get("/collections"))
+            names = serversnapshots.names(self.connection)
             aliases = self._aliases()
             of_mem0 = self._of_mem0(names)
             if self.alone:
-                names = [name for name in names if name in (self.wanted, f"{self.wanted}{ENTITIES_SUFFIX}")]
+                names = tuple(n for n in names if n in (self.wanted, f"{self.wanted}{ENTITIES_SUFFIX}"))
             collections = tuple(self._collection(name, name in of_mem0) for name in names)
         except ServerProblem as problem:
             return StoreLayout(url, exists=False, problem=self.problem(problem), version=version)
@@ -153,68 +136,15 @@ class ServerStore:
         """The ids of the points, read as `points` are. Raises ServerProblem."""
         return frozenset(point[1] for page in self._pages(collection, payload=False) for point in page)
 
-    # --- pages ---
+    # --- points ---
 
     def _pages(self, collection: CollectionInfo, *, payload: bool = True) -> Iterator[list[_Point]]:
-        """Pages of points; the server makes the next one while this one is used."""
-        path = collection_path(collection.name, "points", "scroll")
-        most = None if collection.server is None else collection.server.strict.get("max_query_limit")
-        vectors_too = payload and self.vectors
-        limit = IDS_A_PAGE if not payload else at_once(collection.dims) if vectors_too else PAGE
-        if isinstance(most, int) and most > 0:
-            limit = min(limit, most)
-        offset: PointId | None = None
-        begun: set[PointId] = set()
-        waits = iter(PATIENCE_S)
-        asked = False
-        try:
-            while True:
-                if not asked:
-                    self._ask(path, limit, offset, payload)
-                asked = False
-                try:
-                    raw = self.connection.receive()
-                except ServerProblem as problem:
-                    if problem.status == 429 and (wait := next(waits, None)) is not None:
-                        self.pause(wait)
-                        continue
-                    if problem.kind == "too-large" and limit > 1:
-                        limit = max(1, limit // 8)
-                        continue
-                    raise
-                waits = iter(PATIENCE_S)
-                if len(raw) > LARGE_PAGE:
-                    limit = max(1, limit // 2)
-                after = _after(raw)
-                if after is not None:
-                    self._ask(path, limit, after, payload)
-                    asked = True
-                result = result_of(raw, self.connection.address)
-                if not isinstance(result, dict):
-                    raise self._odd()
-                page = self._points_of(result.get("points"))
-                offset = result.get("next_page_offset")
-                if offset is None and not asked:
-                    yield page
-                    return
-                # A server that goes in circles would be read for ever.
-                if not isinstance(offset, (str, int)) or offset in begun or (asked and after != offset):
-                    raise self._odd()
-                begun.add(offset)
-                if not asked:
-                    self._ask(path, limit, offset, payload)
-                    asked = True
-                yield page
-        finally:
-            if asked:
-                self.connection.close()  # an answer is on its way that nobody takes
-
-    def _ask(self, path: str, limit: int, offset: PointId | None, payload: bool) -> None:
         vectors = payload and self.vectors
-        body: dict[str, Any] = {"limit": limit, "with_payload": payload, "with_vector": vectors}
-        if offset is not None:
-            body["offset"] = offset
-        self.connection.send("POST", path, body)
+        limit = IDS_A_PAGE if not payload else at_once(collection.dims) if vectors else PAGE
+        for page in pages(
+            self.connection, collection.name, limit, payload=payload, vectors=vectors, pause=self.pause
+        ):
+            yield self._points_of(page)
 
     def _points_of(self, points: Any) -> list[_Point]:
         """The points of an answer; the facts of their vectors where they came with them."""
@@ -229,11 +159,11 @@ class ServerStore:
                 for point in points
             ]
         except (TypeError, KeyError, AttributeError):
-            raise self._odd() from None
+            raise odd_answer(self.connection) from None
         if not _IDS.issuperset([type(point[1]) for point in found]):
-            raise self._odd()
+            raise odd_answer(self.connection)
         if not _PAYLOADS.issuperset([type(point[2]) for point in found]):
-            raise self._odd()
+            raise odd_answer(self.connection)
         return found
 
     # --- what a collection is ---
@@ -255,7 +185,7 @@ class ServerStore:
                 return {}  # a key for some collections only
             raise
         except (TypeError, KeyError):
-            raise self._odd() from None
+            raise odd_answer(self.connection) from None
 
     def _of_mem0(self, names: Collection[str]) -> frozenset[str]:
         if self.wanted is None:
@@ -287,7 +217,7 @@ class ServerStore:
         try:
             return _described(bare, found, cluster, silent)
         except (TypeError, KeyError, AttributeError, ValueError):
-            raise self._odd() from None
+            raise odd_answer(self.connection) from None
 
     def _silent(self, name: str) -> str | None:
         """What the server says where not every copy of every shard answers. A node that is down stands as active in
@@ -314,30 +244,9 @@ class ServerStore:
             "server", detail + hint + (f"; {read:,} points were read before that" if read else "")
         )
 
-    def _odd(self) -> ServerProblem:
-        url = self.connection.address.url
-        return ServerProblem("not-qdrant", f"{url}: its answer is not as a Qdrant server writes it")
-
 
 class _NotQdrant(Exception):
     """What answers for `GET /` is something else."""
-
-
-def _names(found: Any) -> list[str]:
-    collections = found.get("collections") if isinstance(found, dict) else None
-    if not isinstance(collections, list):
-        return []
-    return sorted(
-        str(one["name"]) for one in collections if isinstance(one, dict) and isinstance(one.get("name"), str)
-    )
-
-
-def _after(raw: bytes) -> PointId | None:
-    """The id that the next page begins with, from the last bytes of a page; None where they do not say it plainly."""
-    found = _NEXT_PAGE.search(raw[-_TAIL:])
-    if found is None:
-        return None
-    return int(found[2]) if found[1] is None else found[1].decode()
 
 
 def _described(bare: CollectionInfo, found: Any, cluster: Any, silent: str | None) -> CollectionInfo:

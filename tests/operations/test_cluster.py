@@ -63,7 +63,10 @@ class Live:
                 "CREATE TABLE history (id TEXT PRIMARY KEY, memory_id TEXT, old_memory TEXT, new_memory TEXT, "
                 "event TEXT, created_at DATETIME, updated_at DATETIME, is_deleted INTEGER, actor_id TEXT, role TEXT)"
             )
-        make_collection(cluster[0], "mem0", shard_number=6, replication_factor=2)
+        kind = {"hnsw_config": {"m": 8}, "quantization_config": {"scalar": {"type": "int8"}}}
+        make_collection(cluster[0], "mem0", indexes=False, shard_number=6, replication_factor=2, **kind)
+        index = {"field_name": "user_id", "field_schema": {"type": "keyword", "is_tenant": True}}
+        cluster[0].result("PUT", "/collections/mem0/index?wait=true", index)
         make_collection(cluster[0], "mem0_entities", indexes=False, shard_number=2, replication_factor=2)
         for name in ("mem0", "mem0_entities"):
             cluster.settle(name)
@@ -131,7 +134,8 @@ class Live:
             ]
             assert each[0] == each[1] == each[2]
             info = self.cluster[0].result("GET", f"/collections/{name}")
-            found += [each[0], info["config"]["params"], set(info["payload_schema"])]
+            indexes = {field: said.get("params") for field, said in info["payload_schema"].items()}
+            found += [each[0], info["config"], indexes]
         return tuple(found)
 
     def left(self) -> list[str]:

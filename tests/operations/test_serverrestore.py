@@ -28,7 +28,7 @@ from mem0audit.operations.interrupted import interrupted, read_record, record_pa
 from mem0audit.operations.serverrestore import apply_server_restore, plan_server_restore
 from mem0audit.operations.serversnapshot import create_of_server, plan_server_create
 from mem0audit.operations.verify import list_snapshots, verify
-from mem0audit.stores import files
+from mem0audit.stores import exchange, files
 from tests.operations.test_restore import at, die, steps
 from tests.operations.test_snapshot import in_child, killed_at, rows_of
 from tests.qdrant_server import QdrantServer
@@ -272,6 +272,22 @@ def test_over_a_collection_made_otherwise(both: tuple[Live, str], tmp_path: Path
         live.restore(snapshot, collection="mem0-other")
 
 
+@pytest.mark.parametrize("new", [False, True])
+def test_an_alias_is_no_collection_to_put_it_into(both: tuple[Live, str], tmp_path: Path, new: bool) -> None:
+    """A server takes a call that names an alias for one of the collection that it stands for: what is in that would
+    be gone without a snapshot of it."""
+    live, snapshot = both
+    alias = {"create_alias": {"collection_name": "mem0", "alias_name": "other"}}
+    live.server.result("POST", "/collections/aliases", {"actions": [alias]})
+    now = live.state()
+    with pytest.raises(Refused, match="other is an alias of mem0, which would be overwritten"):
+        live.restore(snapshot, collection="other", **({"to": str(tmp_path / "new")} if new else {}))
+    assert live.state() == now
+    live.server.result(
+        "POST", "/collections/aliases", {"actions": [{"delete_alias": {"alias_name": "other"}}]}
+    )
+
+
 def test_who_was_erased_since_is_erased_in_the_copy(both: tuple[Live, str], then: Any) -> None:
     """Of five memories two, and the entity that links one of them: gone, the others as they were."""
     live, snapshot = both
@@ -427,6 +443,27 @@ def test_a_new_one_that_is_cut_leaves_nothing(both: tuple[Live, str], tmp_path: 
         assert proxy.cuts
     assert live.server.collections() == {"mem0", "mem0_entities"}
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_new_one_whose_name_does_not_reach_the_disk_leaves_nothing(
+    both: tuple[Live, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither half stays, although the folder had its name already."""
+    live, snapshot = both
+    there, to, real = live.server.collections(), tmp_path / "new", exchange._sync
+
+    def failing(folder: Path) -> None:
+        if to.exists():
+            raise OSError(5, os.strerror(5))
+        real(folder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(exchange, "_sync", failing)
+        with pytest.raises(Failed, match="input/output error; nothing was restored"):
+            live.restore(snapshot, to=str(to), collection="mem0-new")
+    assert (live.server.collections(), to.exists()) == (there, False)
+    done = live.restore(snapshot, to=str(to), collection="mem0-new")
+    assert (done.resumed, done.between) == (False, ())
 
 
 def killed_when(name: str, number: int, work: Callable[[], Any]) -> None:

@@ -184,6 +184,22 @@ def test_deep_puts_it_onto_a_server_and_removes_it_again(
     assert "may not" in verdict.not_checked[0].why
 
 
+def test_what_is_not_audited_is_not_called_whole(kept: Kept, folder: Path, qdrant: QdrantServer) -> None:
+    """A connection that is cut in the audit alone (which asks for aliases, and nothing else does)."""
+    with Proxy(kept.server.http_port) as proxy:
+        proxy.cut(down=0, matching="GET /aliases")
+        taken = take(kept.install(proxy.url), folder)
+        assert proxy.cuts == 1
+        (note,) = taken.notes
+        assert "was not audited whole" in note and "the connection ended in the middle" in note
+        verdict = verify(taken.path, "deep", server=(kept.install(proxy.url), this_host()))
+        assert proxy.cuts == 2
+        assert (verdict.good, verdict.problems) == (False, ())
+        assert "the connection ended in the middle" in verdict.not_checked[0].why
+        proxy.heal()
+        assert verify(taken.path, "deep", server=(kept.install(proxy.url), this_host())).good
+
+
 def test_a_file_of_another_collection_is_told(kept: Kept, folder: Path, qdrant: QdrantServer) -> None:
     """The right sums around the wrong points: what the manifest says of them is not what the server makes."""
     path = Path(take(kept.install(), folder).path)
@@ -449,7 +465,11 @@ def test_a_download_that_is_cut_is_begun_anew(kept: Kept, folder: Path) -> None:
     ("cut", "said"),
     [
         ({"down": 20_000, "matching": r"GET \S+/snapshots/\S+\.snapshot"}, "ended in the middle"),
-        ({"down": 0, "matching": r"POST \S+/snapshots"}, "ended in the middle"),
+        (
+            {"down": 0, "matching": r"POST \S+/snapshots"},
+            "ended in the middle.*; nothing was taken; the server may take it all the same, and keep it: GET "
+            r"http://\S+/collections/snapshot-tests/snapshots lists",
+        ),
         ({"down": 300, "matching": r"POST \S+/scroll"}, "ended in the middle"),
         ({"up": 10, "matching": r"GET /collections$"}, "ended in the middle"),
     ],
@@ -461,8 +481,9 @@ def test_a_connection_that_is_cut_publishes_nothing(
     with Proxy(kept.server.http_port) as proxy:
         plan = plan_server_create(kept.install(proxy.url), this_host(), str(folder))
         proxy.cut(**cut)
-        with pytest.raises(Failed, match=f"{said}.*; nothing was taken"):
+        with pytest.raises(Failed, match=said) as failed:
             create_of_server(plan, this_host(), ledger=False)
+        assert "; nothing was taken" in failed.value.message
         assert proxy.cuts
         assert names(folder) == []
         assert [p.name for p in folder.iterdir() if p.is_dir()] == []

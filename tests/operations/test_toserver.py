@@ -285,6 +285,16 @@ def test_another_kind_of_collection_is_refused(qdrant: QdrantServer, tmp_path: P
         move(store, parse_address(qdrant.url))
 
 
+def test_an_alias_is_no_collection_to_move_to(qdrant: QdrantServer, tmp_path: Path) -> None:
+    """mem0 does not start on one: it does not see it, and the server makes no collection of that name."""
+    qdrant.result("PUT", "/collections/else", {"vectors": {"size": 8, "distance": "Cosine"}})
+    alias = {"create_alias": {"collection_name": "else", "alias_name": "mem0"}}
+    qdrant.result("POST", "/collections/aliases", {"actions": [alias]})
+    with pytest.raises(Refused, match="an alias mem0, of else: mem0 does not start on one"):
+        move(copy_store("2.2.1-nlp", tmp_path), parse_address(qdrant.url))
+    assert on_server(qdrant, "else") == {}
+
+
 def test_points_that_came_meanwhile_are_no_others_to_lose(
     qdrant: QdrantServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -414,3 +424,21 @@ def test_floats_are_written_so_that_32_bits_read_back_the_same(
     assert array("f", sent["vector"][""]) == array("f", vector)
     assert (sent["id"], sent["payload"]) == (7, point.payload)
     assert sent["vector"]["bm25"] == {"indices": [3, 1], "values": [0.5, 1e-9]}
+
+
+def test_long_texts_go_in_several_requests(
+    start_qdrant: Callable[..., QdrantServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server takes 32 MB a request (here one); a run that goes on asks for no more at once either."""
+    server = start_qdrant(environ={"QDRANT__SERVICE__MAX_REQUEST_SIZE_MB": "1"})
+    server.result("PUT", "/collections/long", {"vectors": {"size": 2, "distance": "Dot"}})
+    monkeypatch.setattr(serverpoints, "REQUEST_BYTES", serverpoints.REQUEST_BYTES // 32)
+    points = [WholePoint(i, {"data": str(i) * 20_000}, PointVectors([1.0, 0.0])) for i in range(100, 124)]
+    assert len(serverpoints.body_of(points)) > 1 << 20
+    address = parse_address(server.url)
+    with Connection(address) as writing, Connection(address) as reading:
+        for there in ((), range(100, 124)):
+            carrier = serverpoints.Carrier(writing, reading, "long", "Dot", there)
+            carrier.take(points)
+            carrier.end()
+            assert (carrier.written, carrier.found) == ((0, 24) if there else (24, 0))

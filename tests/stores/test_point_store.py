@@ -12,9 +12,11 @@ import pytest
 from mem0audit.core.errors import CouldNotRead
 from mem0audit.core.model import CollectionInfo, PointId, PointStore, VectorFacts
 from mem0audit.core.server import parse_address
+from mem0audit.stores import serverpoints, serversnapshots
 from mem0audit.stores.embedded import EmbeddedStore
 from mem0audit.stores.server import Connection
-from mem0audit.stores.serverstore import PAGE, ServerStore
+from mem0audit.stores.serverpages import PAGE
+from mem0audit.stores.serverstore import ServerStore
 from tests.builders import DIMS, RawPoints, copy_store, key_of
 from tests.qdrant_server import QdrantCluster, QdrantServer
 from tests.rules.onserver import load
@@ -220,6 +222,18 @@ def test_a_server_that_limits_reads_is_waited_for(qdrant: QdrantServer) -> None:
     assert len(waited) == 16
 
 
+def test_a_server_that_allows_few_at_once_is_read_whole(qdrant: QdrantServer) -> None:
+    strict = {"enabled": True, "max_query_limit": 4}
+    qdrant.result("PUT", "/collections/few", {"vectors": {}, "strict_mode_config": strict})
+    points = [{"id": i, "vector": {}, "payload": {"data": str(i)}} for i in range(9)]
+    qdrant.result("PUT", "/collections/few/points?wait=true", {"points": points})
+    with Connection(parse_address(qdrant.url)) as connection:
+        assert serversnapshots.read_digest(connection, "few").count == 9
+        assert serverpoints.ids_in(connection, "few") == set(range(9))
+        whole = list(serverpoints.whole_pages(connection, "few"))
+        assert [len(page) for page in whole] == [4, 4, 1]
+
+
 def test_a_server_that_goes_in_circles_is_not_read_for_ever() -> None:
     """Pages that lead back to one before, and other answers that no Qdrant gives."""
 
@@ -262,3 +276,18 @@ def test_a_server_that_goes_in_circles_is_not_read_for_ever() -> None:
     text = page(f'{{"id":1,"payload":{{"data":{json.dumps(lure)}}}}}', "null")
     read = ServerStore(Circle(text)).points(info, keep)  # type: ignore[arg-type]
     assert read.file.problem is None and dict(read.rows) == {1: (1, {"data": lure})}
+
+
+@pytest.mark.parametrize("said", [None, [], {}, {"collections": 5}, {"collections": [7]}])
+def test_a_list_of_collections_that_is_none(said: object) -> None:
+    class Odd:
+        address = parse_address("http://localhost")
+
+        def version(self) -> str:
+            return "1.16.3"
+
+        def get(self, path: str) -> object:
+            return {"aliases": []} if path == "/aliases" else said
+
+    problem = ServerStore(Odd()).layout().problem  # type: ignore[arg-type]
+    assert problem is not None and "not as a Qdrant server writes it" in problem.detail
