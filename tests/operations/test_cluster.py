@@ -21,7 +21,6 @@ from mem0audit.core.restore import Restored
 from mem0audit.core.snapshot import Taken, parse_manifest
 from mem0audit.install.host import this_host
 from mem0audit.install.locate import Flags, locate
-from mem0audit.operations import audit, serverrestore, serversnapshot, serververify
 from mem0audit.operations.leftonserver import LEFT
 from mem0audit.operations.serverrestore import apply_server_restore, plan_server_restore
 from mem0audit.operations.serversnapshot import create_of_server, plan_server_create
@@ -32,18 +31,9 @@ from tests.operations.test_snapshot import in_child, killed_at
 from tests.qdrant_server import QdrantCluster, QdrantServer
 from tests.rules.onserver import make_collection
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 MANY = 60
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is waited for a real agent is not waited for here."""
-    monkeypatch.setattr(serversnapshot, "STILL_S", 0.02)
-    monkeypatch.setattr(serversnapshot, "STILL_WAIT_S", 0.3)
-    monkeypatch.setattr(serververify, "APPEARS_S", 0.3)
-    monkeypatch.setattr(serverrestore, "APPEARS_S", 0.3)
-    monkeypatch.setattr(serverrestore, "AFTERWARDS_S", 0.02)
-    monkeypatch.setattr(audit, "SECOND_LOOK_S", 0.02)
 
 
 def memory_id(number: int) -> str:

@@ -23,7 +23,6 @@ from mem0audit.core.model import Install, Origin
 from mem0audit.core.restore import NotAnIntent, Restored
 from mem0audit.install.host import this_host
 from mem0audit.install.locate import Flags, locate
-from mem0audit.operations import audit, serverrestore, serversnapshot, serververify
 from mem0audit.operations.interrupted import interrupted, read_record, record_path
 from mem0audit.operations.serverrestore import apply_server_restore, plan_server_restore
 from mem0audit.operations.serversnapshot import create_of_server, plan_server_create
@@ -34,20 +33,11 @@ from tests.operations.test_snapshot import in_child, killed_at, rows_of
 from tests.qdrant_server import QdrantServer
 from tests.tcp_proxy import Proxy
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 ALONE: Any = {"ledger": False, "without_erasure_record": True}
 NEW = 3
 """So many memories came after the snapshot."""
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is waited for a real agent is not waited for here."""
-    monkeypatch.setattr(serversnapshot, "STILL_S", 0.02)
-    monkeypatch.setattr(serversnapshot, "STILL_WAIT_S", 0.3)
-    monkeypatch.setattr(serververify, "APPEARS_S", 0.3)
-    monkeypatch.setattr(serverrestore, "APPEARS_S", 0.3)
-    monkeypatch.setattr(serverrestore, "AFTERWARDS_S", 0.02)
-    monkeypatch.setattr(audit, "SECOND_LOOK_S", 0.02)
 
 
 class Live:
