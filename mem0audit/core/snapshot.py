@@ -85,7 +85,8 @@ class ShardFile:
 @dataclass(frozen=True)
 class CollectionCopy:
     """One collection of a server in a snapshot. `path` is its file, relative to the snapshot; `params` and
-    `payload_schema` are as the server says them of the collection (vectors, shards; field -> type of index).
+    `payload_schema` are as the server says them of the collection (vectors, shards; field -> type of index), and so
+    are the rest of its `config` and its `indexes` whole (field -> what it says of that): empty in older manifests.
 
     Of one that was spread over the nodes of a cluster `shards` has a file for each shard, and `path` is what their
     names begin with; else it is empty.
@@ -102,6 +103,8 @@ class CollectionCopy:
     params: Mapping[str, Any]
     payload_schema: Mapping[str, str]
     shards: tuple[ShardFile, ...] = ()
+    config: Mapping[str, Any] = field(default_factory=dict)
+    indexes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -266,12 +269,14 @@ def _server(raw: Any, listed: Sequence[str]) -> ServerCopy:
     for one in raw["collections"]:
         if not isinstance(one, dict):
             raise NotAManifest("lists a collection that is none")
-        one = {"shards": [], **one}
+        one = {"shards": [], "config": {}, "indexes": {}, **one}
         _keys(one, [f.name for f in fields(CollectionCopy)], "a collection")
         text = (str,)
         _types(one, {"name": text, "role": text, "path": text, "points": (int, type(None)), "digest": text})
         _mapping(one, "payload_schema", (str,))
-        if not isinstance(one["params"], dict) or one["role"] not in get_args(CopyRole):
+        _mapping(one, "indexes", (dict,))
+        settings = (one["params"], one["config"])
+        if not all(isinstance(said, dict) for said in settings) or one["role"] not in get_args(CopyRole):
             raise NotAManifest("lists a collection of another kind")
         shards = _shards(one["shards"])
         paths = [shard.path for shard in shards] or [one["path"]]

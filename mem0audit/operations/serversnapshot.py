@@ -359,6 +359,8 @@ def _take(
                 one.params,
                 one.payload_schema,
                 tuple(ShardFile(shard, core.server_path(one.name, shard)) for shard in one.shards),
+                one.config,
+                one.kind.indexes,
             )
         )
     server = ServerCopy(connection.address.url, version, tuple(collections))

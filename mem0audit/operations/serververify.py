@@ -25,6 +25,7 @@ from mem0audit.operations.scratch import base_of, remove_left
 from mem0audit.stores import files, serversnapshots
 from mem0audit.stores.history import read_history, read_rows
 from mem0audit.stores.server import Connection, connection_to
+from mem0audit.stores.serverpoints import FILLED_IN
 
 APPEARS_S: Final = 3.0
 """A server whose connection was cut goes on with what it has: so long its collection may take to appear."""
@@ -134,7 +135,12 @@ def compare_points(
         if read.count == one.points:
             detail = "holds other points than those that were read when it was taken"
         problems.append(SnapshotProblem(one.path, detail))
-    if found is None or not all(alike(value, found.params.get(key)) for key, value in one.params.items()):
+    if found is None or not all(
+        alike(value, there.get(key))
+        for had, there in ((one.params, found.params), (one.config, found.config))
+        for key, value in had.items()
+        if key not in FILLED_IN
+    ):
         problems.append(SnapshotProblem(one.path, "makes a collection of other parameters"))
     elif found.payload_schema != one.payload_schema:
         problems.append(SnapshotProblem(one.path, "makes a collection with other payload indexes"))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
-from mem0audit.core.errors import Failed
+from mem0audit.core.errors import Failed, ServerProblem
 from mem0audit.core.model import PointId
 from mem0audit.stores.pickles import Opaque, PointVectors, WholePoint
 from mem0audit.stores.server import ANSWER_S, Connection, collection_path, result_of
@@ -30,6 +30,8 @@ with suppress(ImportError):
 
 AT_ONCE: Final = 256
 """Points a request; fewer where the vectors are long: see `at_once`."""
+FEWEST: Final = 10
+"""Points a page, where the payloads are so large that more of them are too much for one answer."""
 REQUEST_BYTES: Final = 8 << 20
 """A server takes 32 MB a request unless told otherwise (`max_request_size_mb`)."""
 WRITE_S: Final = 180.0
@@ -39,7 +41,11 @@ whose square is within a millionth of 1."""
 OWNER_FIELDS: Final = ("user_id", "agent_id", "run_id", "actor_id")
 """The payload fields that mem0 has a server index (mem0/vector_stores/qdrant.py, `_create_filter_indexes`)."""
 DISTANCES: Final = ("Cosine", "Dot", "Euclid", "Manhattan")
+FILLED_IN: Final = ("optimizer_config", "wal_config")
+"""Parts of a collection's `config` in which a server fills in what it was not told."""
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
+_LIMIT = re.compile(r"Limit exceeded \d+ > (\d+)")
+"""What a server says whose strict mode has a `max_query_limit` (1.16.3)."""
 _LONG_NUMBER = re.compile(r"\d{19}")
 _TEXTS: Final = frozenset({str})
 _formats: dict[int, str] = {}
@@ -121,9 +127,8 @@ class Kind:
     indexes: Mapping[str, Mapping[str, Any]]
 
     def same(self, other: Kind) -> bool:
-        """Whether another one is made alike; a server fills in for itself how it optimizes and logs."""
-        own = ("optimizer_config", "wal_config")
-        one, its = ({k: v for k, v in of.config.items() if k not in own} for of in (self, other))
+        """Whether another one is made alike."""
+        one, its = ({k: v for k, v in of.config.items() if k not in FILLED_IN} for of in (self, other))
         return one == its and self.indexes == other.indexes
 
     @property
@@ -143,7 +148,11 @@ class Kind:
 
 def kind_of(connection: Connection, name: str) -> Kind:
     """How a collection is made. Raises ServerProblem."""
-    info = connection.get(collection_path(name))
+    return kind_in(connection.get(collection_path(name)))
+
+
+def kind_in(info: Any) -> Kind:
+    """How a collection is made, in what a server answers of it."""
     indexes = {
         str(field): {key: value for key, value in said.items() if key != "points"}
         for field, said in (info.get("payload_schema") or {}).items()
@@ -157,6 +166,11 @@ def create_alike(connection: Connection, name: str, kind: Kind) -> None:
     body = {**config.pop("params"), "optimizers_config": config.pop("optimizer_config", None), **config}
     body = {key: value for key, value in body.items() if value is not None}
     connection.put(collection_path(name), body, timeout=WRITE_S)
+    index_alike(connection, name, kind)
+
+
+def index_alike(connection: Connection, name: str, kind: Kind) -> None:
+    """Gives a collection the payload indexes of another one. Raises ServerProblem."""
     for field, said in kind.indexes.items():
         index = {"field_name": field, "field_schema": said.get("params") or said["data_type"]}
         connection.put(collection_path(name, "index"), index, timeout=WRITE_S, wait="true")
@@ -169,20 +183,35 @@ def count(connection: Connection, name: str) -> int:
 
 def ids_in(connection: Connection, name: str) -> set[PointId]:
     """The ids of all points. Raises ServerProblem."""
-    pages = _pages(connection, name, {"limit": 10_000, "with_payload": False, "with_vector": False})
-    return {point["id"] for page in pages for point in page}
+    asked = {"with_payload": False, "with_vector": False}
+    return {point["id"] for page in pages(connection, name, asked, 10_000) for point in page}
 
 
 def whole_pages(connection: Connection, name: str, at_once: int = AT_ONCE) -> Iterator[list[dict[str, Any]]]:
     """Every point as the server gives it, with vectors and payload, a page at a time. Raises ServerProblem."""
-    return _pages(connection, name, {"limit": at_once, "with_payload": True, "with_vector": True})
+    return pages(connection, name, {"with_payload": True, "with_vector": True}, at_once)
 
 
-def _pages(connection: Connection, name: str, asked: dict[str, Any]) -> Iterator[list[dict[str, Any]]]:
+def pages(
+    connection: Connection, name: str, asked: Mapping[str, bool], limit: int, *, every_copy: bool = False
+) -> Iterator[list[dict[str, Any]]]:
+    """Every point with what is asked for, `limit` at once: fewer where that is more than the server gives (strict
+    mode), or too much for one answer. Of every copy that a cluster has only what all of them have, and each must
+    answer. Raises ServerProblem."""
+    path = collection_path(name, "points", "scroll") + ("?consistency=all" if every_copy else "")
     offset: Any = None
     while True:
-        body = {**asked, "offset": offset}
-        page = connection.post(collection_path(name, "points", "scroll"), body, timeout=WRITE_S)
+        try:
+            page = connection.post(path, {**asked, "limit": limit, "offset": offset}, timeout=WRITE_S)
+        except ServerProblem as problem:
+            allowed = _LIMIT.search(problem.message)
+            if allowed and 0 < int(allowed[1]) < limit:
+                limit = int(allowed[1])
+            elif problem.kind == "too-large" and limit > FEWEST:
+                limit = max(FEWEST, limit // 10)
+            else:
+                raise
+            continue
         yield page["points"]
         offset = page.get("next_page_offset")
         if offset is None:

@@ -21,6 +21,7 @@ from mem0audit.core.errors import Refused, ServerProblem
 from mem0audit.core.snapshot import CollectionCopy, PayloadDigest
 from mem0audit.stores import files
 from mem0audit.stores.server import ANSWER_S, Connection, clean, collection_path
+from mem0audit.stores.serverpoints import Kind, create_alike, index_alike, kind_in, kind_of, pages
 
 WORK_S: Final = 3600.0
 """How long a server may work at a snapshot before it answers."""
@@ -34,28 +35,40 @@ UPLOADED: Final = "mem0audit.snapshot"
 snapshots, also when the collection is removed; and lists there only what ends like a snapshot (1.16.3). What it made a
 shard of it removes by itself."""
 PAGE: Final = 1000
-FEWEST: Final = 10
-"""Points a page, where the payloads are so large that more of them are too much for one answer."""
 
 
 @dataclass(frozen=True)
 class Described:
-    """A collection as a server says it: `params` whole, `payload_schema` field -> type of index, `elsewhere` the
-    shards that lie only on nodes of a cluster that are not named (or do not answer), `busy` what the server does with
-    its shards just now.
+    """A collection as a server says it: how it is made, `elsewhere` the shards that lie only on nodes of a cluster that
+    are not named (or do not answer), `busy` what the server does with its shards just now.
 
     `shards` says of one that is spread over nodes which of them have an active copy of each shard; it is empty of one
     that lies on one node alone, whose shards are `local`. `silent` is what the nodes that do not answer say."""
 
     name: str
     points: int
-    params: Mapping[str, Any]
-    payload_schema: Mapping[str, str]
+    kind: Kind
     elsewhere: int
     busy: str | None
     shards: Mapping[int, tuple[Connection, ...]] = field(default_factory=dict)
     silent: tuple[str, ...] = ()
     local: tuple[int, ...] = ()
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        """Its vectors, shards and copies."""
+        found: Mapping[str, Any] = self.kind.config["params"]
+        return found
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The rest of how it is configured."""
+        return {key: value for key, value in self.kind.config.items() if key != "params"}
+
+    @property
+    def payload_schema(self) -> dict[str, str]:
+        """Field -> type of index."""
+        return {field: str(said["data_type"]) for field, said in self.kind.indexes.items()}
 
 
 @dataclass(frozen=True)
@@ -100,10 +113,8 @@ def described(connection: Connection, name: str) -> Described | None:
     return Described(*_said(name, info), 0, busy, local=tuple(sorted(int(one["shard_id"]) for one in local)))
 
 
-def _said(name: str, info: Any) -> tuple[str, int, Mapping[str, Any], dict[str, str]]:
-    schema = info.get("payload_schema") or {}
-    kinds = {str(key): str(of.get("data_type")) for key, of in schema.items()}
-    return name, int(info.get("points_count") or 0), info["config"]["params"], kinds
+def _said(name: str, info: Any) -> tuple[str, int, Kind]:
+    return name, int(info.get("points_count") or 0), kind_in(info)
 
 
 def _spread(connection: Connection, name: str, info: Any, cluster: Any) -> Described:
@@ -276,15 +287,13 @@ def put_back(
     if not one.shards:
         put(connection, name, folder / one.path, shas[one.path])
         return
+    indexes = one.indexes or {key: {"data_type": kind} for key, kind in one.payload_schema.items()}
+    kind = Kind({**one.config, "params": one.params}, indexes)
     if name not in names(connection):
         files.step("server.make")
-        body = {key: value for key, value in one.params.items() if value is not None}
-        connection.put(collection_path(name), body, timeout=WORK_S)
-    present = described(connection, name)
-    if present is not None and present.payload_schema != one.payload_schema:
-        for key, kind in one.payload_schema.items():
-            index = {"field_name": key, "field_schema": kind}
-            connection.put(collection_path(name, "index"), index, timeout=WORK_S, wait="true")
+        create_alike(connection, name, kind)
+    elif kind_of(connection, name).indexes != indexes:
+        index_alike(connection, name, kind)
     having = _having(connection, name)
     for shard in one.shards:
         for node in having.get(shard.shard, ()):
@@ -395,22 +404,11 @@ def read_digest(connection: Connection, collection: str, *, every_copy: bool = F
     each must answer. Raises ServerProblem.
     """
     digest = PayloadDigest()
-    path = collection_path(collection, "points", "scroll") + ("?consistency=all" if every_copy else "")
-    body: dict[str, Any] = {"limit": PAGE, "with_payload": True, "with_vector": False}
-    while True:
-        try:
-            page = connection.post(path, body)
-        except ServerProblem as problem:
-            if problem.kind != "too-large" or body["limit"] <= FEWEST:
-                raise
-            body["limit"] = max(FEWEST, body["limit"] // 10)
-            continue
-        for point in page["points"]:
+    asked = {"with_payload": True, "with_vector": False}
+    for page in pages(connection, collection, asked, PAGE, every_copy=every_copy):
+        for point in page:
             digest.add(point["id"], point.get("payload") or {})
-        offset = page.get("next_page_offset")
-        if offset is None:
-            return digest
-        body["offset"] = offset
+    return digest
 
 
 def wait_until_ready(connection: Connection, collection: str, most_s: float = 30.0) -> str | None:

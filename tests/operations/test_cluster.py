@@ -34,6 +34,14 @@ from tests.rules.onserver import make_collection
 pytestmark = pytest.mark.usefixtures("quick")
 
 MANY = 60
+MOST = 100
+SETTINGS: dict[str, Any] = {
+    "hnsw_config": {"m": 8, "ef_construct": 64},
+    "optimizers_config": {"indexing_threshold": 777},
+    "quantization_config": {"scalar": {"type": "int8", "always_ram": True}},
+    "strict_mode_config": {"enabled": True, "max_query_limit": MOST},
+    "metadata": {"team": "a"},
+}
 
 
 def memory_id(number: int) -> str:
@@ -53,8 +61,10 @@ class Live:
                 "CREATE TABLE history (id TEXT PRIMARY KEY, memory_id TEXT, old_memory TEXT, new_memory TEXT, "
                 "event TEXT, created_at DATETIME, updated_at DATETIME, is_deleted INTEGER, actor_id TEXT, role TEXT)"
             )
-        make_collection(cluster[0], "mem0", shard_number=6, replication_factor=2)
+        make_collection(cluster[0], "mem0", shard_number=6, replication_factor=2, **SETTINGS)
         make_collection(cluster[0], "mem0_entities", indexes=False, shard_number=2, replication_factor=2)
+        index = {"field_name": "run_id", "field_schema": {"type": "keyword", "is_tenant": True}}
+        cluster[0].result("PUT", "/collections/mem0_entities/index?wait=true", index)
         for name in ("mem0", "mem0_entities"):
             cluster.settle(name)
         self.write(0, MANY)
@@ -111,7 +121,7 @@ class Live:
         with closing(sqlite3.connect(log or self.log)) as file:
             found: list[Any] = [file.execute("SELECT * FROM history ORDER BY rowid").fetchall()]
         for name in (memories, f"{memories}_entities"):
-            body = {"limit": 1000, "with_payload": True, "with_vector": True}
+            body = {"limit": MOST, "with_payload": True, "with_vector": True}
             each = [
                 sorted(
                     node.result("POST", f"/collections/{name}/points/scroll?consistency=all", body)["points"],
@@ -121,7 +131,8 @@ class Live:
             ]
             assert each[0] == each[1] == each[2]
             info = self.cluster[0].result("GET", f"/collections/{name}")
-            found += [each[0], info["config"]["params"], set(info["payload_schema"])]
+            indexes = {field: {**said, "points": None} for field, said in info["payload_schema"].items()}
+            found += [each[0], info["config"], indexes]
         return tuple(found)
 
     def left(self) -> list[str]:
