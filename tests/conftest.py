@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import sys
@@ -15,6 +16,10 @@ from typing import Any
 
 import pytest
 
+from mem0audit.core.model import Candidate
+from mem0audit.install import candidates
+from mem0audit.install.host import Host, read_text
+from mem0audit.install.processes import stores_held
 from mem0audit.stores import files
 from tests.builders import MemoryBuilder
 from tests.qdrant_server import (  # noqa: F401 - fixtures
@@ -79,6 +84,28 @@ def _watch(event: str, args: tuple[Any, ...]) -> None:
 
 
 sys.addaudithook(_watch)
+
+
+_RUN = os.getpid()
+
+
+def _held_in_this_run(host: Host) -> tuple[Candidate, ...]:
+    """The stores that this process and those that it started have open.
+
+    What another worker has open is another test's: mostly a copy of one kept store, with the same ids, so that what is
+    lost in one test would be found in the other's.
+    """
+    return tuple(one for one in stores_held(host) if host.proc != "/proc" or _is_ours(one.found_by))
+
+
+def _is_ours(found_by: str) -> bool:
+    found = re.match(r"held by pid (\d+)", found_by)
+    while found and int(found[1]) not in (1, _RUN):
+        found = re.match(r".*\) \S (\d+)", read_text(f"/proc/{found[1]}/stat"), re.DOTALL)
+    return found is not None and int(found[1]) == _RUN
+
+
+candidates.stores_held = _held_in_this_run
 
 
 def pytest_unconfigure() -> None:

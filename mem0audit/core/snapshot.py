@@ -85,12 +85,11 @@ class ShardFile:
 @dataclass(frozen=True)
 class CollectionCopy:
     """One collection of a server in a snapshot. `path` is its file, relative to the snapshot; `params` and
-    `payload_schema` are as the server says them of the collection (vectors, shards; field -> type of index).
+    `payload_schema` are as the server says them of the collection (vectors, shards; field -> type of index), and so
+    are the rest of its `config` and its `indexes` whole (field -> what it says of that): empty in older manifests.
 
     Of one that was spread over the nodes of a cluster `shards` has a file for each shard, and `path` is what their
-    names begin with; `config` is how it is made beside its `params` (search index, quantization, strict mode), and
-    `indexes` are its payload indexes with all that they have. The server's file of a whole collection has that itself:
-    of such a one all three are empty.
+    names begin with; else it is empty.
 
     `points` and `digest` are of all its points' ids and payloads, read while the server took its snapshot; None and ""
     where the points changed meanwhile, so that what the file holds is not known from outside.
@@ -105,7 +104,7 @@ class CollectionCopy:
     payload_schema: Mapping[str, str]
     shards: tuple[ShardFile, ...] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
-    indexes: Mapping[str, Any] = field(default_factory=dict)
+    indexes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -275,9 +274,9 @@ def _server(raw: Any, listed: Sequence[str]) -> ServerCopy:
         text = (str,)
         _types(one, {"name": text, "role": text, "path": text, "points": (int, type(None)), "digest": text})
         _mapping(one, "payload_schema", (str,))
-        for key in ("config", "indexes"):
-            _mapping(one, key, (dict, type(None)))
-        if not isinstance(one["params"], dict) or one["role"] not in get_args(CopyRole):
+        _mapping(one, "indexes", (dict,))
+        settings = (one["params"], one["config"])
+        if not all(isinstance(said, dict) for said in settings) or one["role"] not in get_args(CopyRole):
             raise NotAManifest("lists a collection of another kind")
         shards = _shards(one["shards"])
         paths = [shard.path for shard in shards] or [one["path"]]

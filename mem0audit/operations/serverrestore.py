@@ -276,6 +276,15 @@ def _warnings(
             f"{entities} came after the snapshot and stays: its links to memories that are not there are then findings "
             "E501 and E502, which repair clears."
         )
+    for piece in pieces if in_place else ():
+        found = serversnapshots.described(connection, piece.name) if piece.exists else None
+        has = {} if found is None else found.config
+        others = sorted(key for key in has if key in piece.copy.config and has[key] != piece.copy.config[key])
+        if others:
+            said.append(
+                f"{piece.name} keeps the settings that it has on the server now ({', '.join(others)}): in the snapshot "
+                "they are others."
+            )
     if any(one.role == "telemetry" for one in manifest.server.collections):
         said.append("mem0's telemetry collection is left as it is.")
     return tuple(said)

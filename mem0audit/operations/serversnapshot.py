@@ -352,9 +352,6 @@ def _take(
     files.sync_tree(hidden)
     collections = []
     for role, one in found:
-        beside = (
-            {key: value for key, value in one.kind.config.items() if key != "params"} if one.shards else {}
-        )
         known = after[one.name] if before[one.name] == after[one.name] else None
         collections.append(
             CollectionCopy(
@@ -366,8 +363,8 @@ def _take(
                 one.params,
                 one.payload_schema,
                 tuple(ShardFile(shard, core.server_path(one.name, shard)) for shard in one.shards),
-                beside,
-                one.kind.indexes if one.shards else {},
+                one.config,
+                one.kind.indexes,
             )
         )
     server = ServerCopy(connection.address.url, version, tuple(collections))

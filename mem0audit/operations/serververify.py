@@ -26,7 +26,7 @@ from mem0audit.operations.scratch import base_of, remove_left
 from mem0audit.stores import files, serversnapshots
 from mem0audit.stores.history import read_history, read_rows
 from mem0audit.stores.server import Connection, connection_to
-from mem0audit.stores.serverpoints import OWN
+from mem0audit.stores.serverpoints import FILLED_IN
 
 APPEARS_S: Final = 3.0
 """A server whose connection was cut goes on with what it has: so long its collection may take to appear."""
@@ -136,8 +136,12 @@ def compare_points(
         if read.count == one.points:
             detail = "holds other points than those that were read when it was taken"
         problems.append(SnapshotProblem(one.path, detail))
-    made = {"params": one.params, **{key: value for key, value in one.config.items() if key not in OWN}}
-    if found is None or not all(alike(value, found.kind.config.get(key)) for key, value in made.items()):
+    if found is None or not all(
+        alike(value, there.get(key))
+        for had, there in ((one.params, found.params), (one.config, found.config))
+        for key, value in had.items()
+        if key not in FILLED_IN
+    ):
         problems.append(SnapshotProblem(one.path, "makes a collection of other parameters"))
     elif found.payload_schema != one.payload_schema or not alike(one.indexes, found.kind.indexes):
         problems.append(SnapshotProblem(one.path, "makes a collection with other payload indexes"))

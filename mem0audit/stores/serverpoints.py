@@ -39,9 +39,9 @@ SAME: Final = 2e-6
 whose square is within a millionth of 1."""
 OWNER_FIELDS: Final = ("user_id", "agent_id", "run_id", "actor_id")
 """The payload fields that mem0 has a server index (mem0/vector_stores/qdrant.py, `_create_filter_indexes`)."""
-OWN: Final = ("optimizer_config", "wal_config")
-"""What of a collection's configuration a server fills in for itself."""
 DISTANCES: Final = ("Cosine", "Dot", "Euclid", "Manhattan")
+FILLED_IN: Final = ("optimizer_config", "wal_config")
+"""Parts of a collection's `config` in which a server fills in what it was not told."""
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
 _LONG_NUMBER = re.compile(r"\d{19}")
 _TEXTS: Final = frozenset({str})
@@ -124,8 +124,8 @@ class Kind:
     indexes: Mapping[str, Mapping[str, Any]]
 
     def same(self, other: Kind) -> bool:
-        """Whether another one is made alike; a server fills in for itself how it optimizes and logs."""
-        one, its = ({k: v for k, v in of.config.items() if k not in OWN} for of in (self, other))
+        """Whether another one is made alike."""
+        one, its = ({k: v for k, v in of.config.items() if k not in FILLED_IN} for of in (self, other))
         return one == its and self.indexes == other.indexes
 
     @property
@@ -145,11 +145,11 @@ class Kind:
 
 def kind_of(connection: Connection, name: str) -> Kind:
     """How a collection is made. Raises ServerProblem."""
-    return kind_said(connection.get(collection_path(name)))
+    return kind_in(connection.get(collection_path(name)))
 
 
-def kind_said(info: Mapping[str, Any]) -> Kind:
-    """How a collection is made, of what a server says of it."""
+def kind_in(info: Any) -> Kind:
+    """How a collection is made, in what a server answers of it."""
     indexes = {
         str(field): {key: value for key, value in said.items() if key != "points"}
         for field, said in (info.get("payload_schema") or {}).items()
@@ -163,6 +163,11 @@ def create_alike(connection: Connection, name: str, kind: Kind) -> None:
     body = {**config.pop("params"), "optimizers_config": config.pop("optimizer_config", None), **config}
     body = {key: value for key, value in body.items() if value is not None}
     connection.put(collection_path(name), body, timeout=WRITE_S)
+    index_alike(connection, name, kind)
+
+
+def index_alike(connection: Connection, name: str, kind: Kind) -> None:
+    """Gives a collection the payload indexes of another one. Raises ServerProblem."""
     for field, said in kind.indexes.items():
         index = {"field_name": field, "field_schema": said.get("params") or said["data_type"]}
         connection.put(collection_path(name, "index"), index, timeout=WRITE_S, wait="true")

@@ -22,7 +22,7 @@ from mem0audit.core.snapshot import CollectionCopy, PayloadDigest
 from mem0audit.stores import files
 from mem0audit.stores.server import ANSWER_S, Connection, clean, collection_path
 from mem0audit.stores.serverpages import odd_answer, pages
-from mem0audit.stores.serverpoints import Kind, create_alike, kind_said
+from mem0audit.stores.serverpoints import Kind, create_alike, index_alike, kind_in, kind_of
 
 WORK_S: Final = 3600.0
 """How long a server may work at a snapshot before it answers."""
@@ -39,8 +39,8 @@ shard of it removes by itself."""
 
 @dataclass(frozen=True)
 class Described:
-    """A collection as a server says it: `kind` is how it is made, `elsewhere` the shards that lie only on nodes of a
-    cluster that are not named (or do not answer), `busy` what the server does with its shards just now.
+    """A collection as a server says it: how it is made, `elsewhere` the shards that lie only on nodes of a cluster that
+    are not named (or do not answer), `busy` what the server does with its shards just now.
 
     `shards` says of one that is spread over nodes which of them have an active copy of each shard; it is empty of one
     that lies on one node alone, whose shards are `local`. `silent` is what the nodes that do not answer say."""
@@ -57,13 +57,18 @@ class Described:
     @property
     def params(self) -> Mapping[str, Any]:
         """Its vectors, shards and copies."""
-        params: Mapping[str, Any] = self.kind.config["params"]
-        return params
+        found: Mapping[str, Any] = self.kind.config["params"]
+        return found
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The rest of how it is configured."""
+        return {key: value for key, value in self.kind.config.items() if key != "params"}
 
     @property
     def payload_schema(self) -> dict[str, str]:
-        """The type of index of each field that has one."""
-        return {key: str(of.get("data_type")) for key, of in self.kind.indexes.items()}
+        """Field -> type of index."""
+        return {field: str(said["data_type"]) for field, said in self.kind.indexes.items()}
 
 
 @dataclass(frozen=True)
@@ -118,7 +123,7 @@ def described(connection: Connection, name: str) -> Described | None:
     if busy is None and states:
         busy = f"a shard is {', '.join(states)}"
     shards = tuple(sorted(int(one["shard_id"]) for one in local))
-    return Described(name, int(info.get("points_count") or 0), kind_said(info), 0, busy, local=shards)
+    return Described(name, int(info.get("points_count") or 0), kind_in(info), 0, busy, local=shards)
 
 
 def _spread(connection: Connection, name: str, info: Any, cluster: Any) -> Described:
@@ -135,7 +140,7 @@ def _spread(connection: Connection, name: str, info: Any, cluster: Any) -> Descr
     return Described(
         name,
         int(info.get("points_count") or 0),
-        kind_said(info),
+        kind_in(info),
         len(wanted - set(active)),
         busy,
         {shard: tuple(active[shard]) for shard in sorted(wanted & set(active))},
@@ -293,14 +298,13 @@ def put_back(
     if not one.shards:
         put(connection, name, folder / one.path, shas[one.path])
         return
+    indexes = one.indexes or {key: {"data_type": kind} for key, kind in one.payload_schema.items()}
+    kind = Kind({**one.config, "params": one.params}, indexes)
     if name not in names(connection):
         files.step("server.make")
-        create_alike(connection, name, Kind({"params": one.params, **one.config}, one.indexes))
-    present = described(connection, name)
-    if present is not None and present.payload_schema != one.payload_schema:
-        for key, kind in one.payload_schema.items():
-            index = {"field_name": key, "field_schema": (one.indexes.get(key) or {}).get("params") or kind}
-            connection.put(collection_path(name, "index"), index, timeout=WORK_S, wait="true")
+        create_alike(connection, name, kind)
+    elif kind_of(connection, name).indexes != indexes:
+        index_alike(connection, name, kind)
     having = _having(connection, name)
     for shard in one.shards:
         for node in having.get(shard.shard, ()):

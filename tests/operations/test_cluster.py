@@ -21,7 +21,6 @@ from mem0audit.core.restore import Restored
 from mem0audit.core.snapshot import Taken, parse_manifest
 from mem0audit.install.host import this_host
 from mem0audit.install.locate import Flags, locate
-from mem0audit.operations import audit, serverrestore, serversnapshot, serververify
 from mem0audit.operations.leftonserver import LEFT
 from mem0audit.operations.serverrestore import apply_server_restore, plan_server_restore
 from mem0audit.operations.serversnapshot import create_of_server, plan_server_create
@@ -32,18 +31,17 @@ from tests.operations.test_snapshot import in_child, killed_at
 from tests.qdrant_server import QdrantCluster, QdrantServer
 from tests.rules.onserver import make_collection
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 MANY = 60
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is waited for a real agent is not waited for here."""
-    monkeypatch.setattr(serversnapshot, "STILL_S", 0.02)
-    monkeypatch.setattr(serversnapshot, "STILL_WAIT_S", 0.3)
-    monkeypatch.setattr(serververify, "APPEARS_S", 0.3)
-    monkeypatch.setattr(serverrestore, "APPEARS_S", 0.3)
-    monkeypatch.setattr(serverrestore, "AFTERWARDS_S", 0.02)
-    monkeypatch.setattr(audit, "SECOND_LOOK_S", 0.02)
+MOST = 100
+SETTINGS: dict[str, Any] = {
+    "hnsw_config": {"m": 8, "ef_construct": 64},
+    "optimizers_config": {"indexing_threshold": 777},
+    "quantization_config": {"scalar": {"type": "int8", "always_ram": True}},
+    "strict_mode_config": {"enabled": True, "max_query_limit": MOST},
+    "metadata": {"team": "a"},
+}
 
 
 def memory_id(number: int) -> str:
@@ -63,11 +61,10 @@ class Live:
                 "CREATE TABLE history (id TEXT PRIMARY KEY, memory_id TEXT, old_memory TEXT, new_memory TEXT, "
                 "event TEXT, created_at DATETIME, updated_at DATETIME, is_deleted INTEGER, actor_id TEXT, role TEXT)"
             )
-        kind = {"hnsw_config": {"m": 8}, "quantization_config": {"scalar": {"type": "int8"}}}
-        make_collection(cluster[0], "mem0", indexes=False, shard_number=6, replication_factor=2, **kind)
-        index = {"field_name": "user_id", "field_schema": {"type": "keyword", "is_tenant": True}}
-        cluster[0].result("PUT", "/collections/mem0/index?wait=true", index)
+        make_collection(cluster[0], "mem0", shard_number=6, replication_factor=2, **SETTINGS)
         make_collection(cluster[0], "mem0_entities", indexes=False, shard_number=2, replication_factor=2)
+        index = {"field_name": "run_id", "field_schema": {"type": "keyword", "is_tenant": True}}
+        cluster[0].result("PUT", "/collections/mem0_entities/index?wait=true", index)
         for name in ("mem0", "mem0_entities"):
             cluster.settle(name)
         self.write(0, MANY)
@@ -124,7 +121,7 @@ class Live:
         with closing(sqlite3.connect(log or self.log)) as file:
             found: list[Any] = [file.execute("SELECT * FROM history ORDER BY rowid").fetchall()]
         for name in (memories, f"{memories}_entities"):
-            body = {"limit": 1000, "with_payload": True, "with_vector": True}
+            body = {"limit": MOST, "with_payload": True, "with_vector": True}
             each = [
                 sorted(
                     node.result("POST", f"/collections/{name}/points/scroll?consistency=all", body)["points"],
@@ -134,7 +131,7 @@ class Live:
             ]
             assert each[0] == each[1] == each[2]
             info = self.cluster[0].result("GET", f"/collections/{name}")
-            indexes = {field: said.get("params") for field, said in info["payload_schema"].items()}
+            indexes = {field: {**said, "points": None} for field, said in info["payload_schema"].items()}
             found += [each[0], info["config"], indexes]
         return tuple(found)
 

@@ -22,7 +22,6 @@ from mem0audit.core.scopes import Scope
 from mem0audit.install.host import this_host
 from mem0audit.install.locate import Flags, locate
 from mem0audit.operations import audit as audits
-from mem0audit.operations import serverrestore, serversnapshot, serververify
 from mem0audit.operations.erase import apply_erase, plan_erase
 from mem0audit.operations.interrupted import interrupted
 from mem0audit.operations.scratch import SCRATCH
@@ -32,6 +31,7 @@ from mem0audit.report.restore import restore_plan_json, restore_plan_text, resto
 from mem0audit.report.screen import Screen
 from mem0audit.stores import exchange
 from tests.builders import MemoryBuilder, RawHistory
+from tests.operations.conftest import quicker
 from tests.operations.test_restore import at, die, in_child, steps
 from tests.qdrant_server import QdrantServer
 from tests.report.test_json import check
@@ -210,15 +210,6 @@ def built(qdrant_process: QdrantServer, tmp_path_factory: pytest.TempPathFactory
         yield Made(qdrant_process, folder)
     for name in NAMES:
         qdrant_process.result("DELETE", f"/collections/{name}")
-
-
-def quicker(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(serversnapshot, "STILL_S", 0.02)
-    patch.setattr(serversnapshot, "STILL_WAIT_S", 0.3)
-    patch.setattr(serververify, "APPEARS_S", 0.3)
-    patch.setattr(serverrestore, "APPEARS_S", 0.3)
-    patch.setattr(serverrestore, "AFTERWARDS_S", 0.02)
-    patch.setattr(audits, "SECOND_LOOK_S", 0.02)
 
 
 @pytest.fixture

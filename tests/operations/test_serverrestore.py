@@ -21,9 +21,9 @@ from mem0audit.core.erasures import RECORD, erasures_text, make_erasure
 from mem0audit.core.errors import Failed, Refused
 from mem0audit.core.model import Install, Origin
 from mem0audit.core.restore import NotAnIntent, Restored
+from mem0audit.core.snapshot import parse_manifest
 from mem0audit.install.host import this_host
 from mem0audit.install.locate import Flags, locate
-from mem0audit.operations import audit, serverrestore, serversnapshot, serververify
 from mem0audit.operations.interrupted import interrupted, read_record, record_path
 from mem0audit.operations.serverrestore import apply_server_restore, plan_server_restore
 from mem0audit.operations.serversnapshot import create_of_server, plan_server_create
@@ -34,20 +34,11 @@ from tests.operations.test_snapshot import in_child, killed_at, rows_of
 from tests.qdrant_server import QdrantServer
 from tests.tcp_proxy import Proxy
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 ALONE: Any = {"ledger": False, "without_erasure_record": True}
 NEW = 3
 """So many memories came after the snapshot."""
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is waited for a real agent is not waited for here."""
-    monkeypatch.setattr(serversnapshot, "STILL_S", 0.02)
-    monkeypatch.setattr(serversnapshot, "STILL_WAIT_S", 0.3)
-    monkeypatch.setattr(serververify, "APPEARS_S", 0.3)
-    monkeypatch.setattr(serverrestore, "APPEARS_S", 0.3)
-    monkeypatch.setattr(serverrestore, "AFTERWARDS_S", 0.02)
-    monkeypatch.setattr(audit, "SECOND_LOOK_S", 0.02)
 
 
 class Live:
@@ -73,7 +64,16 @@ class Live:
         body = {"field_name": "user_id", "field_schema": "keyword"}
         server.result("PUT", "/collections/mem0/index?wait=true", body)
         self.write(0, 5)
+        self.entity()
+        self.then: tuple[Any, ...] = ()
+        """Both stores as the snapshot has them."""
+
+    def entity(self) -> None:
         self.point("mem0_entities", 0, {"data": "thing", "linked_memory_ids": [memory_id(1)]})
+
+    def memory(self, number: int) -> None:
+        text = f"memory {number}"
+        self.point("mem0", number, {"data": text, "user_id": "alice", "hash": text})
 
     def point(self, collection: str, number: int, payload: dict[str, Any]) -> None:
         vector = {"": [1.0, 0.0, 0.0, float(number)], "bm25": {"indices": [number], "values": [1.0]}}
@@ -83,12 +83,11 @@ class Live:
     def write(self, first: int, count: int) -> None:
         with closing(sqlite3.connect(self.log, isolation_level=None)) as log:
             for number in range(first, first + count):
-                text = f"memory {number}"
-                self.point("mem0", number, {"data": text, "user_id": "alice", "hash": text})
+                self.memory(number)
                 log.execute(
                     "INSERT INTO history (id, memory_id, new_memory, event, created_at, is_deleted) "
                     "VALUES (?, ?, ?, 'ADD', '2026-11-30T00:00:00+00:00', 0)",
-                    (f"row {number}", memory_id(number), text),
+                    (f"row {number}", memory_id(number), f"memory {number}"),
                 )
 
     def install(self, url: str | None = None) -> Install:
@@ -140,6 +139,7 @@ def _template(
     live = Live(qdrant_process, tmp_path_factory.mktemp("live") / "install")
     snapshot = live.take()
     shutil.copy(live.log, live.log.with_name("log-then"))
+    live.then = live.state()
     yield live, snapshot
     for name in ("mem0", "mem0_entities"):
         qdrant_process.result("DELETE", f"/collections/{name}")
@@ -170,15 +170,15 @@ def _as_it_was(live: Live) -> None:
             live.server.result("DELETE", f"/collections/{name}")
     body = {"filter": {"must": [{"has_id": [memory_id(n) for n in range(5, 30)]}]}}
     live.server.result("POST", "/collections/mem0/points/delete?wait=true", body)
+    for number in range(5):
+        live.memory(number)
+    live.entity()
 
 
 @pytest.fixture
 def then(both: tuple[Live, str]) -> tuple[Any, ...]:
     """Both stores as the snapshot has them."""
-    live, _ = both
-    now = live.state()
-    points = [p for p in now[1] if p["id"] < memory_id(5)]
-    return (now[0][:5], points, *now[2:])
+    return both[0].then
 
 
 # --- Round trips ----------------------------------------------------------------------------------------------
@@ -224,6 +224,31 @@ def test_into_new_collections_and_a_new_folder(both: tuple[Live, str], then: Any
         live.restore(snapshot, to=str(tmp_path / "new"))
     named = live.restore(snapshot, to=str(tmp_path / "other"), collection="mem0-named")
     assert named.collection == "mem0-named"
+
+
+def test_settings_of_a_collection(both: tuple[Live, str], tmp_path: Path) -> None:
+    """A new one has those of the snapshot; one in place keeps its own, which is said. Older manifests have none."""
+    live, snapshot = both
+    manifest = Path(snapshot, "manifest.json").read_bytes()
+    found = parse_manifest(manifest)
+    assert found.server is not None
+    had = found.server.collections[0]
+    live.server.result("PATCH", "/collections/mem0", {"hnsw_config": {"m": 40}})
+    try:
+        plan = plan_server_restore(snapshot, this_host(), live.install(), **ALONE)
+        (said,) = (one for one in plan.warnings if "settings" in one)
+        assert said.startswith("mem0 keeps the settings that it has on the server now (hnsw_config):")
+        done = live.restore(snapshot, to=str(tmp_path / "new"))
+        info = live.server.result("GET", f"/collections/{done.collection}")
+        assert info["config"] == {"params": had.params, **had.config} and had.config["hnsw_config"]["m"] == 16
+        assert {field: dict(said, points=5) for field, said in had.indexes.items()} == info["payload_schema"]
+    finally:
+        live.server.result("PATCH", "/collections/mem0", {"hnsw_config": {"m": 16}})
+    raw = json.loads(manifest)
+    for one in raw["server"]["collections"]:
+        del one["config"], one["indexes"]
+    older = parse_manifest(json.dumps(raw).encode()).server
+    assert older is not None and older.collections[0] == replace(had, config={}, indexes={})
 
 
 def test_where_the_collections_are_gone(both: tuple[Live, str], then: Any) -> None:

@@ -25,7 +25,7 @@ from mem0audit.core.model import Install
 from mem0audit.core.snapshot import NotAManifest, Taken, parse_manifest
 from mem0audit.install.host import Host, this_host
 from mem0audit.install.locate import Flags, locate
-from mem0audit.operations import audit, scratch, serversnapshot
+from mem0audit.operations import scratch, serversnapshot
 from mem0audit.operations.copyaudit import audit_snapshot, find_copy
 from mem0audit.operations.diff import diff, lent, of_live
 from mem0audit.operations.erasures import erased_in
@@ -40,6 +40,8 @@ from tests.builders import MemoryBuilder
 from tests.operations.test_snapshot import killed_at, rows_of
 from tests.qdrant_server import QdrantServer
 from tests.tcp_proxy import Proxy
+
+pytestmark = pytest.mark.usefixtures("quick")
 
 TEXTS = 12
 
@@ -80,14 +82,6 @@ def kept(qdrant_process: QdrantServer, tmp_path_factory: pytest.TempPathFactory)
     for name in qdrant_process.collections():
         if name.startswith(found.collection):
             qdrant_process.result("DELETE", f"/collections/{name}")
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is waited for a real agent is not waited for here."""
-    monkeypatch.setattr(serversnapshot, "STILL_S", 0.02)
-    monkeypatch.setattr(serversnapshot, "STILL_WAIT_S", 0.3)
-    monkeypatch.setattr(audit, "SECOND_LOOK_S", 0.02)
 
 
 @pytest.fixture
