@@ -26,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -309,6 +309,18 @@ class QdrantCluster:
 
         _until(active, f"{name} does not become whole")
 
+    def drop(self, names: Collection[str]) -> None:
+        """Removes collections, until no node has one of them: what a process that was killed had asked for may be made
+        a moment later."""
+
+        def gone() -> bool:
+            left = {name for node in self.nodes for name in node.collections()}.intersection(names)
+            for name in left:
+                self.nodes[0].request("DELETE", f"/collections/{name}?timeout=30")
+            return not left
+
+        _until(gone, "collections do not go")
+
     def remove(self) -> None:
         for node in self.nodes:
             node.remove()
@@ -433,5 +445,4 @@ def cluster(cluster_processes: QdrantCluster) -> Iterator[QdrantCluster]:
     before = made[0].collections()
     yield made
     made.start()
-    for name in made[0].collections() - before:
-        made[0].result("DELETE", f"/collections/{name}?timeout=30")
+    made.drop({name for node in made.nodes for name in node.collections()} - before)

@@ -61,6 +61,7 @@ class Live:
                 "CREATE TABLE history (id TEXT PRIMARY KEY, memory_id TEXT, old_memory TEXT, new_memory TEXT, "
                 "event TEXT, created_at DATETIME, updated_at DATETIME, is_deleted INTEGER, actor_id TEXT, role TEXT)"
             )
+        cluster.drop(("mem0", "mem0_entities"))
         make_collection(cluster[0], "mem0", shard_number=6, replication_factor=2, **SETTINGS)
         make_collection(cluster[0], "mem0_entities", indexes=False, shard_number=2, replication_factor=2)
         index = {"field_name": "run_id", "field_schema": {"type": "keyword", "is_tenant": True}}
