@@ -145,8 +145,9 @@ class FromServer:
             or vectors.get("multivector_config")
         ):
             raise Refused(f"{info.path}: it has other vectors than mem0 makes", "mem0audit audit")
-        carried = Carried(info.name, size, distance, "bm25" in (params.get("sparse_vectors") or {}), len(ids))
-        return Looked(info, carried, ids)
+        keywords = "bm25" in (params.get("sparse_vectors") or {})
+        on_disk = vectors.get("on_disk") is True
+        return Looked(info, Carried(info.name, size, distance, keywords, len(ids), on_disk=on_disk), ids)
 
     def carry(self, one: Looked, take: Take) -> None:
         """Every point to `take`, a page at once. Raises ServerProblem, Failed."""

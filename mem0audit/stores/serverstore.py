@@ -33,7 +33,7 @@ from mem0audit.core.model import (
 from mem0audit.core.reading import ENTITIES_SUFFIX, TELEMETRY_COLLECTIONS
 from mem0audit.stores.pickles import normalise_id
 from mem0audit.stores.server import Connection, clean, collection_path, result_of
-from mem0audit.stores.serverpoints import at_once
+from mem0audit.stores.serverpoints import PATIENCE_S, at_once
 
 T = TypeVar("T")
 
@@ -41,8 +41,6 @@ PAGE: Final = 1000
 """Points a page: below 1,000 a scroll of 100,000 takes up to half as long again, above it little changes but memory."""
 LARGE_PAGE: Final = 8 << 20
 """Bytes of a page from which on the next ones are asked for with fewer points."""
-PATIENCE_S: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-"""How long to wait, one after the other, when a server says 429: its limits are by the minute."""
 IDS_AT_ONCE: Final = 1000
 IDS_A_PAGE: Final = 10_000
 COPIES_S: Final = 10.0
