@@ -353,6 +353,14 @@ def _carried(
     with no_collector():
         looked = {one.carried.name: one for one in [source.looked(i, say) for i in moving(plan.seen, infos)]}
     before = source.stamp(list(looked.values()))
+
+    def refuse_written() -> None:
+        if source.stamp(list(looked.values())) != before:
+            raise Failed(
+                f"{plan.source} was written to meanwhile: stop what writes to it, and run this again",
+                f"with nobody writing, {_AGAIN}",
+            )
+
     written: dict[str, int] = {}
     found: dict[str, int] = {}
     digests: dict[str, str] = {}
@@ -390,17 +398,15 @@ def _carried(
             carrier.end()
             say(f"carrying {name}", carried.points, carried.points)
             now_there = serverpoints.ids_in(reading, name)
+            if now_there != set(one.ids):
+                refuse_written()  # the old store has others by now: the better reason
             _refuse_others(now_there - set(one.ids), name, address)
             if missing := set(one.ids) - now_there:
                 raise Failed(
                     f"{name}: {len(missing):,} points are not on the server, although they were written"
                 )
             written[name], found[name], digests[name] = carrier.written, carrier.found, carrier.digest
-    if source.stamp(list(looked.values())) != before:
-        raise Failed(
-            f"{plan.source} was written to meanwhile: stop what writes to it, and run this again",
-            f"with nobody writing, {_AGAIN}",
-        )
+    refuse_written()
     return ToServerDone(plan, written, found, digests)
 
 

@@ -24,6 +24,7 @@ from mem0audit.core.model import Install, Origin
 from mem0audit.core.server import Secret, ServerAddress, parse_address
 from mem0audit.core.toserver import ToServerDone
 from mem0audit.install.host import this_host
+from mem0audit.operations.carrying import FromServer
 from mem0audit.operations.tofolder import apply_to_folder, plan_to_folder
 from mem0audit.operations.toserver import apply_to_server, plan_to_server
 from mem0audit.stores import serverpoints
@@ -538,6 +539,38 @@ def test_a_server_that_is_written_to_is_put_nowhere(
     assert not to.exists()
     assert back(qdrant, store, to).written == {"mem0": 20}
     assert [path.name for path in durable.iterdir()] == ["qdrant"]
+
+
+def test_a_server_that_is_written_to_is_named_as_the_reason(
+    qdrant: QdrantServer,
+    start_qdrant: Callable[..., QdrantServer],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever comes of it: a point too many there, one too few, or another text."""
+    store = copy_store("2.2.1", tmp_path)
+    move(store, parse_address(qdrant.url))
+    some = next(iter(on_server(qdrant, "mem0")))
+    point = {"id": 7, "vector": [0.1] * 8, "payload": {"data": "x"}}
+    path = "/collections/mem0/points"
+    writes = (
+        ("PUT", f"{path}?wait=true", {"points": [point]}),
+        ("POST", f"{path}/payload?wait=true", {"points": [some], "payload": {"data": "x"}}),
+        ("POST", f"{path}/delete?wait=true", {"points": [some]}),
+    )
+    other = start_qdrant()
+    host, address, real = this_host(), parse_address(other.url), FromServer.carry
+    for write in writes:
+
+        def carry(self: FromServer, *more: Any, write: Any = write) -> None:
+            qdrant.result(*write)
+            real(self, *more)
+
+        plan = plan_to_server(on(qdrant, store), host, address, ledger=False)
+        with monkeypatch.context() as patch:
+            patch.setattr(FromServer, "carry", carry)
+            with pytest.raises(Failed, match="was written to meanwhile: stop what writes to it"):
+                apply_to_server(plan, host, address)
 
 
 @pytest.mark.parametrize("quick", [False, True], ids=["json", "orjson"])
