@@ -69,9 +69,13 @@ def changes(
 
 
 def server_changes(
-    address: ServerAddress, with_key: bool, raw: Mapping[str, Any] | None, collection: str | None
+    address: ServerAddress,
+    with_key: bool,
+    raw: Mapping[str, Any] | None,
+    collection: str | None,
+    gone: Sequence[str],
 ) -> tuple[Change, ...]:
-    """What must be said for vectors that now are on a server.
+    """What must be said for vectors that now are on a server; `gone` is what must not be said beside it.
 
     mem0 takes host and port, or a url with an api_key, and then opens no folder (mem0/vector_stores/qdrant.py). A url
     without a key passes its own check only beside a `path`, which it does not use then.
@@ -82,28 +86,35 @@ def server_changes(
     )
     if raw is None and collection not in (None, "mem0"):
         found.append(Change((*inside, "collection_name"), str(collection)))
-    gone = ["on_disk"]
     if with_key:
         found += [Change((*inside, "url"), address.url), Change((*inside, "api_key"), KEY_HERE)]
-        gone += ["path", "host", "port"]
     elif address.scheme == "http" and not address.prefix:
         found += [Change((*inside, "host"), address.host), Change((*inside, "port"), address.port)]
-        gone += ["path", "url", "api_key", "https"]
     else:
         found.append(Change((*inside, "url"), address.url))
         if not value_at(raw or {}, PATH):
             found.append(Change(PATH, "unused"))
-        gone += ["host", "port", "api_key"]
-    there = value_at(raw or {}, inside)
-    found += [Change((*inside, name), None) for name in gone if isinstance(there, Mapping) and name in there]
-    return tuple(found)
+    return (*found, *taken_out(gone, raw))
 
 
-def no_server(raw: Mapping[str, Any] | None) -> tuple[Change, ...]:
-    """What must not be said any more for vectors that were on a server: mem0 would go on talking to that."""
+def not_beside(address: ServerAddress | None, with_key: bool, *, from_folder: bool) -> tuple[str, ...]:
+    """What must not be said beside that: mem0 would go on talking to the old server, or refuse two places at once.
+    `address` None: the vectors now lie in a folder; `from_folder`: they did until now, which is all that `on_disk` was
+    for."""
+    folders = ("on_disk",) if from_folder else ()
+    if address is None:
+        return ("host", "port", "url", "api_key", "https")
+    if with_key:
+        return (*folders, "path", "host", "port")
+    if address.scheme == "http" and not address.prefix:
+        return (*folders, "path", "url", "api_key", "https")
+    return (*folders, "host", "port", "api_key")
+
+
+def taken_out(names: Sequence[str], raw: Mapping[str, Any] | None) -> tuple[Change, ...]:
+    """That these keys of the vector store, where they are said, are said no more."""
     inside = ("vector_store", "config")
     there = value_at(raw or {}, inside)
-    names = ("host", "port", "url", "api_key", "https")
     return tuple(Change((*inside, n), None) for n in names if isinstance(there, Mapping) and n in there)
 
 
@@ -223,12 +234,15 @@ def notes(mem0: str | None, wanted: Sequence[Change]) -> tuple[str, ...]:
     return tuple(said)
 
 
-def server_notes(wanted: Sequence[Change], form: Form) -> tuple[str, ...]:
-    """What else must be known before these lines are used, a sentence each."""
+def server_notes(wanted: Sequence[Change], form: Form, not_beside: Sequence[str] = ()) -> tuple[str, ...]:
+    """What else must be known before these lines are used, a sentence each. `not_beside` is what may not stand beside
+    them in a dict that is not known."""
     said = []
     gone = [".".join(change.key) for change in wanted if change.value is None]
     if gone and form != "python":
         said.append(f"Take out: {', '.join(gone)}.")
+    if not_beside:
+        said.append(f"None of these may stay beside them: {', '.join(not_beside)}.")
     if any(change.value == KEY_HERE for change in wanted):
         said.append(
             "For THE-API-KEY put the key itself, in a file that only the agent's user can read, or have the program "

@@ -40,6 +40,8 @@ class Carried:
     keyword_slot: bool
     points: int
     repeats: int = 0
+    on_disk: bool = False
+    """A server is to leave the vectors on its disk, as `on_disk: true` has mem0 ask for."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,17 @@ class ToServerPlan:
     def to_folder(self) -> bool:
         """The vectors go to a folder."""
         return self.url.startswith("/")
+
+    @property
+    def who_else(self) -> str | None:
+        """What is said of others who may write to the old store; None for a folder, whose lock is held."""
+        if self.seen.vectors is not None:
+            return None
+        kept = "nothing is put in place" if self.to_folder else "the move does not count"
+        return (
+            f"Who else writes to {self.source} cannot be seen from here: it is read once more at the end, and {kept} "
+            "where that differs."
+        )
 
     @property
     def source(self) -> str:

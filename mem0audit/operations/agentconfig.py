@@ -100,13 +100,14 @@ def plan_server_update(install: Install, host: Host, address: ServerAddress, *, 
     """What must say that the vectors of `install`, as it was found before they move, are on that server. Changes
     nothing; no file is planned for: a key belongs in no file that is printed, and keys that go need a look."""
     form, where, raw, name = _agents_own(install, host)
-    wanted = core.server_changes(address, with_key, raw, install.collection.value)
+    gone = core.not_beside(address, with_key, from_folder=install.vectors is not None)
+    wanted = core.server_changes(address, with_key, raw, install.collection.value, gone)
     missing = wanted if raw is None else core.differing(wanted, raw)
     return Advice(
         form=form,
         where=where,
         lines=core.lines(form, missing, raw, name) if missing else (),
-        notes=core.server_notes(missing, form),
+        notes=core.server_notes(missing, form, gone if raw is None else ()),
         is_whole=raw is None,
     )
 
@@ -116,13 +117,14 @@ def plan_folder_update(install: Install, host: Host, vectors: str, *, mem0: str 
     nothing."""
     form, where, raw, name = _agents_own(install, host)
     wanted = core.changes(mem0, vectors=vectors, raw=raw, collection=install.collection.value)
-    wanted += core.no_server(raw)
+    gone = core.not_beside(None, False, from_folder=False)
+    wanted += core.taken_out(gone, raw)
     missing = wanted if raw is None else core.differing(wanted, raw)
     return Advice(
         form=form,
         where=where,
         lines=core.lines(form, missing, raw, name) if missing else (),
-        notes=core.notes(mem0, wanted) + core.server_notes(missing, form),
+        notes=core.server_notes(missing, form, gone if raw is None else ()) + core.notes(mem0, wanted),
         is_whole=raw is None,
     )
 

@@ -139,8 +139,11 @@ class FromServer:
         vectors = kind.vectors
         if vectors is None:
             raise Refused(f"{info.path}: it has other vectors than mem0 makes", "mem0audit audit")
-        sparse = kind.config["params"].get("sparse_vectors") or {}
-        carried = Carried(info.name, vectors["size"], vectors["distance"], "bm25" in sparse, len(ids))
+        keywords = "bm25" in (kind.config["params"].get("sparse_vectors") or {})
+        on_disk = vectors.get("on_disk") is True
+        carried = Carried(
+            info.name, vectors["size"], vectors["distance"], keywords, len(ids), on_disk=on_disk
+        )
         return Looked(info, carried, ids)
 
     def carry(self, one: Looked, take: Take) -> None:

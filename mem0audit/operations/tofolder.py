@@ -86,10 +86,6 @@ def plan_to_folder(
     agent = whose_mem0(seen, held.holders, host)
     left = tuple(c.name for c in infos if c.name not in names)
     said = (f"Left behind on {place_of(seen)}: {', '.join(left[:5])}.",) if left else ()
-    who = (
-        f"Who else writes to {place_of(seen)} cannot be seen from here: it is read once more at the end, and nothing "
-        "is put in place where that differs."
-    )
     return ToServerPlan(
         install=replace(install, collection=seen.collection),
         seen=seen,
@@ -101,7 +97,7 @@ def plan_to_folder(
         agent=agent,
         holders=held.holders,
         unseen=held.why,
-        warnings=(who, *said),
+        warnings=said,
         ledger=ledger,
         advice=plan_folder_update(install, host, real, mem0=agent.mem0_version),
     )

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from mem0audit.core.moved import Move
 from mem0audit.core.restore import NotAnIntent
 from mem0audit.core.server import Secret, ServerAddress
 from mem0audit.core.toserver import Begun, Carried, ToServerDone, ToServerPlan
+from mem0audit.core.words import shell_words
 from mem0audit.install.agents import whose_mem0
 from mem0audit.install.host import Host, resolved, seen_through
 from mem0audit.install.places import look_at
@@ -81,10 +82,10 @@ def plan_to_server(
             f"{place_of(seen)} has no collection {seen.collection.value}", "name it with --collection"
         )
     say("looking at the server", None, None)
-    with Connection(address, key) as connection:
+    with _its_key(address), Connection(address, key) as connection:
         version = connection.version()
         for one in found:
-            _check_target(connection, one, begun, seen, address)
+            _check_target(connection, one, begun, seen, address, key_from)
     names = {one.name for one in found}
     agent = whose_mem0(seen, held.holders, host)
     plan = ToServerPlan(
@@ -104,11 +105,11 @@ def plan_to_server(
             for holder in held.holders
         ),
         unseen=held.why,
-        resumed=begun.started_at if begun is not None else None,
+        resumed=begun.started_at if begun is not None and begun.url == address.url else None,
         ledger=ledger,
         advice=plan_server_update(install, host, address, with_key=key is not None),
     )
-    return replace(plan, warnings=_warnings(plan, address, key))
+    return replace(plan, warnings=_warnings(plan, begun, address, key))
 
 
 def refuse_first(install: Install, host: Host) -> None:
@@ -190,8 +191,25 @@ def _begun(staging: str) -> Begun | None:
         raise Refused(f"{folder}: {words(error)}") from None
 
 
+@contextmanager
+def _its_key(address: ServerAddress) -> Iterator[None]:
+    """Names the flag for the key of the server that they go to, where that key does not do."""
+    try:
+        yield
+    except ServerProblem as problem:
+        if problem.kind not in ("key", "forbidden") or not problem.message.startswith(f"{address.url}: "):
+            raise
+        hint = "name the variable that holds one that may write there with --to-api-key-env"
+        raise ServerProblem(problem.kind, problem.message, hint, problem.status) from None
+
+
 def _check_target(
-    connection: Connection, one: Carried, begun: Begun | None, seen: Install, address: ServerAddress
+    connection: Connection,
+    one: Carried,
+    begun: Begun | None,
+    seen: Install,
+    address: ServerAddress,
+    key_from: str | None,
 ) -> None:
     """Refuses a collection on the server that holds others' points, or is another one than mem0 would make."""
     ours = begun is not None and one.name in begun.made and begun.url == address.url
@@ -210,10 +228,12 @@ def _check_target(
         )
     points = serverpoints.count(connection, one.name)
     if points and not ours:
+        look = ["--history", seen.history.value, "--qdrant-url", address.url]
+        look += ["--api-key-env", key_from[1:]] if key_from is not None else []
         raise Refused(
-            f"{address.url} has a collection {one.name} with {points:,} points already, which no move of this store "
-            "put there",
-            "name another server, or look at it:  mem0audit audit --qdrant-url " + address.url,
+            f"{address.url} has a collection {one.name} with {points:,} points already: only what a move that was cut "
+            "off put there is written into",
+            f"name another server, or look at it:  mem0audit audit {shell_words(look)}",
         )
     params = connection.get(collection_path(one.name))["config"]["params"]
     vectors = params.get("vectors") or {}
@@ -228,8 +248,15 @@ def _check_target(
         )
 
 
-def _warnings(plan: ToServerPlan, address: ServerAddress, key: Secret | None) -> tuple[str, ...]:
+def _warnings(
+    plan: ToServerPlan, begun: Begun | None, address: ServerAddress, key: Secret | None
+) -> tuple[str, ...]:
     said = []
+    if begun is not None and begun.url != address.url:
+        said.append(
+            f"A move to {begun.url} was cut off; what it put there stays, in {' and '.join(begun.made)}: remove that "
+            "there if nobody needs it."
+        )
     if key is not None and address.scheme == "http" and not address.loopback:
         said.append("The key and every memory go over the network unencrypted: the address is an http one.")
     if key is None and not address.loopback:
@@ -271,25 +298,26 @@ def apply_to_server(
         except OSError as error:
             raise Failed(f"{words(error)}; nothing was changed") from None
         try:
-            done = _carried(plan, staging, host, address, key, say, now)
+            with _its_key(address):
+                done = _carried(plan, staging, host, address, key, say, now)
         except ServerProblem as problem:
-            raise type(problem)(
+            refused = "when that is settled" if problem.kind == "refused" else None
+            raise ServerProblem(
                 problem.kind,
                 f"{problem.message}; the old store is as it was",
-                _hint(problem.hint),
+                _hint(problem.hint or refused),
                 problem.status,
             ) from None
         except (Failed, CouldNotRead) as problem:
             raise Failed(f"{problem.message}; the old store is as it was", problem.hint or _AGAIN) from None
-        warnings = told(
-            plan, replace(plan.install, vectors=None, server_url=Origin(plan.url, _MOVED)), host, say
-        )
+        new = replace(plan.install, vectors=None, server_url=Origin(plan.url, _MOVED), nodes=())
+        warnings = told(plan, replace(new, server_key=key, server_key_from=plan.key_from), host, say)
         exchange.remove_staging([staging])
     return replace(done, warnings=plan.warnings + warnings, seconds=time.monotonic() - started)
 
 
 def _hint(hint: str | None) -> str:
-    return f"{hint}; then {_AGAIN}" if hint is not None else _AGAIN
+    return f"{hint}, {_AGAIN}" if hint is not None else _AGAIN
 
 
 def hold(plan: ToServerPlan, host: Host, stack: ExitStack) -> None:
@@ -330,13 +358,21 @@ def _carried(
     with no_collector():
         looked = {one.carried.name: one for one in [source.looked(i, say) for i in moving(plan.seen, infos)]}
     before = source.stamp(list(looked.values()))
+
+    def refuse_written() -> None:
+        if source.stamp(list(looked.values())) != before:
+            raise Failed(
+                f"{plan.source} was written to meanwhile: stop what writes to it, and run this again",
+                f"with nobody writing, {_AGAIN}",
+            )
+
     written: dict[str, int] = {}
     found: dict[str, int] = {}
     digests: dict[str, str] = {}
     with Connection(address, key) as writing, Connection(address, key) as reading:
         begun = _begun(str(staging))
         for one in looked.values():
-            _check_target(writing, one.carried, begun, plan.seen, address)
+            _check_target(writing, one.carried, begun, plan.seen, address, plan.key_from)
         if begun is None or begun.url != address.url:
             begun = Begun(snapshot_core.name_of(now()), plan.source, address.url, tuple(looked))
             exchange.write_in(staging, core.MARK, core.begun_text(begun).encode("ascii"))
@@ -346,7 +382,12 @@ def _carried(
         for name, one in looked.items():
             carried = one.carried
             serverpoints.create_as_mem0(
-                writing, name, carried.dims, carried.distance, keyword_slot=carried.keyword_slot
+                writing,
+                name,
+                carried.dims,
+                carried.distance,
+                keyword_slot=carried.keyword_slot,
+                on_disk=carried.on_disk,
             )
             there = serverpoints.ids_in(reading, name)
             _refuse_others(there - set(one.ids), name, address)
@@ -362,17 +403,15 @@ def _carried(
             carrier.end()
             say(f"carrying {name}", carried.points, carried.points)
             now_there = serverpoints.ids_in(reading, name)
+            if now_there != set(one.ids):
+                refuse_written()  # the old store has others by now: the better reason
             _refuse_others(now_there - set(one.ids), name, address)
             if missing := set(one.ids) - now_there:
                 raise Failed(
                     f"{name}: {len(missing):,} points are not on the server, although they were written"
                 )
             written[name], found[name], digests[name] = carrier.written, carrier.found, carrier.digest
-    if source.stamp(list(looked.values())) != before:
-        raise Failed(
-            f"{plan.source} was written to meanwhile: stop what writes to it, and run this again",
-            f"with nobody writing, {_AGAIN}",
-        )
+    refuse_written()
     return ToServerDone(plan, written, found, digests)
 
 

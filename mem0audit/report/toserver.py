@@ -28,11 +28,15 @@ def plan_text(plan: ToServerPlan, screen: Screen, words: Sequence[str] | None = 
         lines += screen.wrap(f"A run of {plan.resumed} was cut off: this would go on where it was.")
     for one in plan.holders:
         lines += screen.wrap(f"In use by pid {one.pid} ({one.command}): stop it first, {stop_command(one)}.")
-    for said in plan.warnings:
+    for said in _warnings(plan):
         lines += screen.wrap(said, hanging=2)
     if words is not None:
         lines.append(f"To do it:   {screen.command('relocate', *words)}")
     return "\n".join(lines) + "\n"
+
+
+def _warnings(plan: ToServerPlan) -> tuple[str, ...]:
+    return plan.warnings if plan.who_else is None else (plan.who_else, *plan.warnings)
 
 
 def _row(one: Carried) -> list[str]:
@@ -54,6 +58,8 @@ def done_text(done: ToServerDone, screen: Screen) -> str:
     lines += screen.wrap(
         f"The log stays where it was, and the old store too, until you remove it: {plan.source}"
     )
+    if plan.who_else is not None:
+        lines += screen.wrap("It was read once more at the end: nobody had written to it meanwhile.")
     for said in done.warnings:
         lines += screen.wrap(said, hanging=2)
     if plan.advice is not None:
@@ -97,7 +103,7 @@ def _plan(plan: ToServerPlan) -> dict[str, Any]:
         "dies_with_agent": plan.dies,
         "unseen": plan.unseen,
         "resumed": plan.resumed,
-        "warnings": list(plan.warnings),
+        "warnings": list(_warnings(plan)),
         "configuration": None if plan.advice is None else advice_json(plan.advice),
     }
 

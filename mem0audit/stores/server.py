@@ -254,7 +254,8 @@ class Connection:
                 connection.putheader("Content-Type", "application/json")
             if data is not None or method in ("POST", "PUT", "PATCH"):
                 connection.putheader("Content-Length", str(len(data or b"")))
-            connection.endheaders(data)
+            with suppress(BrokenPipeError, ConnectionResetError):  # a server that refuses says why
+                connection.endheaders(data)
 
     def receive(self, timeout: float = ANSWER_S) -> bytes:
         """The body of the answer to what was sent; `result_of` reads it."""

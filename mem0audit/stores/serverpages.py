@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Any, Final
 
 from mem0audit.core.errors import ServerProblem
@@ -73,7 +72,10 @@ def pages(
                     pause(wait)
                 elif problem.kind == "too-large" and limit > 1:
                     limit = max(1, limit // 8)
-                elif problem.kind == "refused" and 0 < (most := _most(connection, name, limit)) < limit:
+                elif problem.kind == "refused":
+                    most = limit_of(connection, name, "max_query_limit")
+                    if most is None or most >= limit:
+                        raise
                     limit = most
                 else:
                     raise
@@ -105,13 +107,12 @@ def pages(
             connection.close()  # an answer is on its way that nobody takes
 
 
-def _most(connection: Connection, name: str, otherwise: int) -> int:
-    """How many points at once the strict mode of a collection allows."""
-    with suppress(ServerProblem, TypeError, KeyError, ValueError):
-        strict = connection.get(collection_path(name))["config"]["strict_mode_config"]
-        if strict["enabled"]:
-            return int(strict["max_query_limit"])
-    return otherwise
+def limit_of(connection: Connection, name: str, limit: str) -> int | None:
+    """A limit in points that strict mode sets to requests for a collection; None where there is none. Raises
+    ServerProblem."""
+    strict = connection.get(collection_path(name))["config"].get("strict_mode_config") or {}
+    most = strict.get(limit) if strict.get("enabled") else None
+    return most if type(most) is int and most > 0 else None
 
 
 def _after(raw: bytes) -> PointId | None:

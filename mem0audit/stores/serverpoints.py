@@ -10,18 +10,22 @@ from __future__ import annotations
 import json
 import math
 import re
+import time
 from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from mem0audit.core.errors import Failed
+from mem0audit.core.errors import Failed, ServerProblem
 from mem0audit.core.model import PointId
 from mem0audit.stores.pickles import Opaque, PointVectors, WholePoint
 from mem0audit.stores.server import ANSWER_S, Connection, collection_path, result_of
-from mem0audit.stores.serverpages import IDS_A_PAGE, pages
+from mem0audit.stores.serverpages import IDS_A_PAGE, PATIENCE_S, limit_of, pages
+
+T = TypeVar("T")
 
 dumps: Callable[[Any], bytes] | None = None
 with suppress(ImportError):
@@ -51,6 +55,19 @@ _formats: dict[int, str] = {}
 def at_once(dims: int | None) -> int:
     """Points a request for vectors of so many dimensions."""
     return max(1, min(AT_ONCE, REQUEST_BYTES // (14 * (dims or 0) + 4096)))
+
+
+def patiently(ask: Callable[[], T], pause: Callable[[float], None]) -> T:
+    """What `ask` returns, asked again after a while where the server says that it was asked too often. Raises
+    ServerProblem."""
+    for wait in PATIENCE_S:
+        try:
+            return ask()
+        except ServerProblem as problem:
+            if problem.status != 429:
+                raise
+        pause(wait)
+    return ask()
 
 
 # --- What a server takes ---------------------------------------------------------------------------------
@@ -102,12 +119,13 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def create_as_mem0(
-    connection: Connection, name: str, dims: int, distance: str, *, keyword_slot: bool
+    connection: Connection, name: str, dims: int, distance: str, *, keyword_slot: bool, on_disk: bool = False
 ) -> None:
-    """A collection as mem0's `create_col` makes one (vectors in memory, `bm25` with the IDF modifier from mem0 2.0 on),
-    with its payload indexes. One that is there already gets the indexes only. Raises ServerProblem."""
+    """A collection as mem0's `create_col` makes one (vectors in memory unless `on_disk`, `bm25` with the IDF modifier
+    from mem0 2.0 on), with its payload indexes. One that is there already gets the indexes only. Raises
+    ServerProblem."""
     if not connection.get(collection_path(name, "exists"))["exists"]:
-        body: dict[str, Any] = {"vectors": {"size": dims, "distance": distance, "on_disk": False}}
+        body: dict[str, Any] = {"vectors": {"size": dims, "distance": distance, "on_disk": on_disk}}
         if keyword_slot:
             body["sparse_vectors"] = {"bm25": {"modifier": "idf"}}
         connection.put(collection_path(name), body, timeout=WRITE_S)
@@ -183,10 +201,12 @@ def ids_in(connection: Connection, name: str) -> set[PointId]:
     return {point["id"] for page in pages(connection, name, IDS_A_PAGE, payload=False) for point in page}
 
 
-def whole_pages(connection: Connection, name: str, at_once: int = AT_ONCE) -> Iterator[list[dict[str, Any]]]:
+def whole_pages(
+    connection: Connection, name: str, at_once: int = AT_ONCE, pause: Callable[[float], None] = time.sleep
+) -> Iterator[list[dict[str, Any]]]:
     """Every point as the server gives it, with vectors and payload, a page at a time (see `pages`). Raises
     ServerProblem."""
-    return pages(connection, name, at_once, vectors=True)
+    return pages(connection, name, at_once, vectors=True, pause=pause)
 
 
 def whole_of(point: Mapping[str, Any]) -> WholePoint | None:
@@ -224,18 +244,20 @@ def vectors_of(
     return found
 
 
-def body_of(points: Sequence[WholePoint]) -> bytes:
-    """The request that writes these points, as JSON."""
-    parts = []
-    for point in points:
-        vectors = ["" if point.vectors.dense is None else f'"":{_floats(point.vectors.dense)}']
-        if point.vectors.keyword is not None:
-            indices, values = point.vectors.keyword
-            vectors.append(f'"bm25":{json.dumps({"indices": indices, "values": values})}')
-        payload = json.dumps(point.payload, allow_nan=False, separators=(",", ":"))
-        said = ",".join(filter(None, vectors))
-        parts.append(f'{{"id":{json.dumps(point.id)},"vector":{{{said}}},"payload":{payload}}}')
-    return f'{{"points":[{",".join(parts)}]}}'.encode()
+def body_of(texts: Sequence[str]) -> bytes:
+    """The request that writes these points, each as `text_of` it."""
+    return f'{{"points":[{",".join(texts)}]}}'.encode()
+
+
+def text_of(point: WholePoint) -> str:
+    """A point as JSON, in ASCII."""
+    vectors = ["" if point.vectors.dense is None else f'"":{_floats(point.vectors.dense)}']
+    if point.vectors.keyword is not None:
+        indices, values = point.vectors.keyword
+        vectors.append(f'"bm25":{json.dumps({"indices": indices, "values": values})}')
+    payload = json.dumps(point.payload, allow_nan=False, separators=(",", ":"))
+    said = ",".join(filter(None, vectors))
+    return f'{{"id":{json.dumps(point.id)},"vector":{{{said}}},"payload":{payload}}}'
 
 
 def _floats(vector: Sequence[float]) -> str:
@@ -262,6 +284,7 @@ class Carrier:
         name: str,
         distance: str,
         there: Collection[PointId] = (),
+        pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self.writing = writing
         self.reading = reading
@@ -269,50 +292,83 @@ class Carrier:
         self.cosine = distance == "Cosine"
         self.there = there
         """Ids that a run that was cut off may have written: they are read first."""
+        self.pause = pause
         self.written = 0
         self.found = 0
+        self._most = limit_of(writing, name, "upsert_max_batchsize") or AT_ONCE
         self._sum = 0
-        self._sent: list[WholePoint] | None = None
+        self._sent: tuple[list[WholePoint], bytes] | None = None
         self._asked: list[WholePoint] | None = None
 
-    def take(self, points: list[WholePoint]) -> None:
+    def take(self, points: Sequence[WholePoint]) -> None:
         """More points."""
-        body, half = body_of(points), len(points) // 2
-        if half and len(body) > 2 * REQUEST_BYTES:  # of long texts
-            self.take(points[:half])
-            self.take(points[half:])
-            return
-        new = self._without_those_that_are_there(points) if self.there else points
-        if new:
-            self._send(new, body if new is points else body_of(new))
+        some: list[WholePoint] = []
+        texts: list[str] = []
+        size = 0
+        for point in points:
+            text = text_of(point)
+            if some and (size + len(text) > REQUEST_BYTES or len(some) == self._most):
+                self._take(some, texts)
+                some, texts, size = [], [], 0
+            some.append(point)
+            texts.append(text)
+            size += len(text)
+        if some:
+            self._take(some, texts)
+
+    def _take(self, points: list[WholePoint], texts: list[str]) -> None:
+        if self.there:
+            same = self._there_and_the_same(points)
+            texts = [text for point, text in zip(points, texts, strict=True) if point.id not in same]
+            points = [point for point in points if point.id not in same]
+        if points:
+            self._send(points, body_of(texts))
 
     def end(self) -> None:
         """Everything is on the server, and proven."""
-        self._send(None, None)
-        self._send(None, None)
+        self._send()
+        self._send()
 
-    def _send(self, points: list[WholePoint] | None, body: bytes | None) -> None:
+    def _send(self, points: list[WholePoint] | None = None, body: bytes = b"") -> None:
         sent, self._sent = self._sent, None
         if sent is not None:
-            result_of(self.writing.receive(WRITE_S), self.writing.address)
-        if body is not None:
-            path = collection_path(self.name, "points")
-            self.writing.send("PUT", f"{path}?wait=true", body, WRITE_S)
-            self._sent = points
-        asked, self._asked = self._asked, None
-        if asked is not None:
-            self._prove(asked, self._answered())
+            self._answer_to(partial(self._put, sent[1]), self.writing, WRITE_S)
+        if points is not None:
+            self._put(body)
+            self._sent = points, body
+        self._prove_asked()
         if sent is not None:
-            self._ask(sent)
-            self._asked = sent
+            self._ask(sent[0])
+            self._asked = sent[0]
+
+    def _put(self, body: bytes) -> None:
+        self.writing.send("PUT", f"{collection_path(self.name, 'points')}?wait=true", body, WRITE_S)
 
     def _ask(self, points: Sequence[WholePoint]) -> None:
         body = {"ids": [point.id for point in points], "with_payload": True, "with_vector": True}
         self.reading.send("POST", collection_path(self.name, "points"), body, ANSWER_S)
 
-    def _answered(self) -> dict[PointId, Mapping[str, Any]]:
-        found = result_of(self.reading.receive(ANSWER_S), self.reading.address)
+    def _answer_to(self, ask: Callable[[], object], connection: Connection, timeout: float) -> Any:
+        """`result` of the answer to what was asked; asked again where it was too much at once for the server."""
+        asked = True
+
+        def answer() -> Any:
+            nonlocal asked
+            if not asked:
+                ask()
+            asked = False
+            return result_of(connection.receive(timeout), connection.address)
+
+        return patiently(answer, self.pause)
+
+    def _answered(self, points: Sequence[WholePoint]) -> dict[PointId, Mapping[str, Any]]:
+        found = self._answer_to(partial(self._ask, points), self.reading, ANSWER_S)
         return {one["id"]: one for one in found}
+
+    def _prove_asked(self) -> None:
+        asked, self._asked = self._asked, None
+        if asked is not None:
+            self._prove(asked, self._answered(asked))
 
     def _prove(self, points: Sequence[WholePoint], found: Mapping[PointId, Mapping[str, Any]]) -> None:
         for point in points:
@@ -328,15 +384,13 @@ class Carrier:
         """Of every point as the server gave it, in whatever order."""
         return f"{self._sum % (1 << 128):032x}"
 
-    def _without_those_that_are_there(self, points: list[WholePoint]) -> list[WholePoint]:
+    def _there_and_the_same(self, points: Sequence[WholePoint]) -> set[PointId]:
         maybe = [point for point in points if point.id in self.there]
         if not maybe:
-            return points
-        if self._asked is not None:
-            asked, self._asked = self._asked, None
-            self._prove(asked, self._answered())
+            return set()
+        self._prove_asked()
         self._ask(maybe)
-        found = self._answered()
+        found = self._answered(maybe)
         same = {
             point.id
             for point in maybe
@@ -344,7 +398,7 @@ class Carrier:
         }
         self.found += len(same)
         self._sum += sum(_digest(found[one]) for one in same)
-        return [point for point in points if point.id not in same]
+        return same
 
 
 def _digest(point: Mapping[str, Any]) -> int:

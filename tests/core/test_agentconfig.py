@@ -10,6 +10,7 @@ import yaml
 
 from mem0audit.core import agentconfig as core
 from mem0audit.core.errors import Refused
+from mem0audit.core.server import parse_address
 from mem0audit.core.versions import changes_given_config, one_memory_a_folder
 from mem0audit.install.config import mem0_config_from, parsed
 
@@ -118,3 +119,28 @@ def test_yaml_is_plain_only_where_that_means_a_text() -> None:
         "/a\u2028b",
     ):
         assert yaml.safe_load(core.yaml_scalar(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("url", "key", "from_folder", "gone"),
+    [
+        ("http://new:6333", False, True, {"on_disk", "path", "url", "api_key", "https"}),
+        ("http://new:6333", True, True, {"on_disk", "path", "host", "port"}),
+        ("https://new:6333", False, False, {"host", "port", "api_key"}),
+        (None, False, False, {"host", "port", "url", "api_key", "https"}),
+    ],
+)
+def test_nothing_of_the_old_place_stays_beside_the_new_one(
+    url: str | None, key: bool, from_folder: bool, gone: set[str]
+) -> None:
+    """`url` beside `host` is refused by qdrant-client, either beside `path` wins over it in mem0."""
+    address = None if url is None else parse_address(url)
+    names = core.not_beside(address, key, from_folder=from_folder)
+    assert set(names) == gone
+    old = dict.fromkeys(("host", "port", "url", "api_key", "https", "path", "on_disk"), "x")
+    raw = {"vector_store": {"provider": "qdrant", "config": old}}
+    taken = core.with_changes(raw, core.taken_out(names, raw))["vector_store"]["config"]
+    assert set(old) - set(taken) == gone
+    assert core.taken_out(names, None) == ()
+    said = " ".join(core.server_notes((), "python", names))
+    assert said == f"None of these may stay beside them: {', '.join(names)}."

@@ -24,6 +24,7 @@ from mem0audit.core.model import Install, Origin
 from mem0audit.core.server import Secret, ServerAddress, parse_address
 from mem0audit.core.toserver import ToServerDone
 from mem0audit.install.host import this_host
+from mem0audit.operations.carrying import FromServer
 from mem0audit.operations.tofolder import apply_to_folder, plan_to_folder
 from mem0audit.operations.toserver import apply_to_server, plan_to_server
 from mem0audit.stores import serverpoints
@@ -80,7 +81,7 @@ def test_every_point_is_on_the_server(qdrant: QdrantServer, tmp_path: Path) -> N
     after.pop(".lock", None), before.pop(".lock", None)
     assert after == before
     assert sorted(p.name for p in store.mem0_dir.iterdir()) == ["config.json", "history.db"]
-    with pytest.raises(Refused, match="a collection mem0 with 19 points already"):
+    with pytest.raises(Refused, match="a collection mem0 with 19 points already: only what a move"):
         move(store, parse_address(qdrant.url))
 
 
@@ -321,9 +322,144 @@ def test_the_key_is_told_to_nobody(qdrant_with_keys: QdrantServer, tmp_path: Pat
         with pytest.raises(Mem0auditError) as problem:
             move(store, address, None if key is None else Secret(key))
         assert key is None or key not in problem.value.message
+        assert "--to-api-key-env" in (problem.value.hint or "")
     done = move(store, address, Secret(qdrant_with_keys.api_key or ""))
     assert sum(done.written.values()) == 19
     assert qdrant_with_keys.api_key not in repr(done)
+    with pytest.raises(Refused, match="19 points already") as problem:
+        apply_to_server(
+            plan_to_server(
+                installed(store), this_host(), address, Secret(qdrant_with_keys.api_key or ""), key_from="$K"
+            ),
+            this_host(),
+            address,
+        )
+    there = f"--history {store.history} --qdrant-url {address.url} --api-key-env K"
+    assert f"mem0audit audit {there}" in (problem.value.hint or "")
+
+
+def test_each_server_gets_its_own_key_and_the_seals_hear_of_the_move(
+    qdrant: QdrantServer,
+    qdrant_with_keys: QdrantServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from mem0audit.operations.audit import audit
+    from mem0audit.operations.ledger import opened
+
+    store, host, key = copy_store("2.2.1", tmp_path), this_host(), Secret(qdrant_with_keys.api_key or "")
+    assert audit(installed(store), host, ledger=True, seal=True).seal is not None
+    sent: set[tuple[str, bool]] = set()
+    real = Connection._put_head
+
+    def put_head(self: Connection, *arguments: Any) -> None:
+        sent.add((self.address.url, self._key is not None))
+        real(self, *arguments)
+
+    monkeypatch.setattr(Connection, "_put_head", put_head)
+    assert move(store, parse_address(qdrant_with_keys.url), key, ledger=True).warnings == ()
+    keyed = replace(on(qdrant_with_keys, store), server_key=key, server_key_from="$K")
+    address = parse_address(qdrant.url)
+    assert apply_to_server(plan_to_server(keyed, host, address), host, address).warnings == ()
+    assert sent == {(qdrant_with_keys.url, True), (qdrant.url, False)}
+    with opened(on(qdrant, store), host) as book:
+        assert [seal.kind for seal in book.seals()] == ["seal", "relocate", "relocate"]  # type: ignore[union-attr]
+
+
+def test_large_payloads_go_in_several_requests(
+    qdrant: QdrantServer,
+    start_qdrant: Callable[..., QdrantServer],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A server takes 32 MB a request, and we 256 MB an answer."""
+    store = copy_store("2.2.1", tmp_path)
+    raw = RawPoints(store.vectors)
+    for number in range(12):
+        raw.put(number, {"data": f"{number} " * 2000, "user_id": "alice"})
+    sizes: list[int] = []
+    real = Connection.send
+
+    def send(self: Connection, method: str, path: str, body: Any, *more: Any) -> None:
+        sizes.append(len(body) if isinstance(body, bytes) else 0)
+        real(self, method, path, body, *more)
+
+    monkeypatch.setattr(Connection, "send", send)
+    monkeypatch.setattr(serverpoints, "REQUEST_BYTES", 20_000)
+    monkeypatch.setattr("mem0audit.stores.server.MOST_ANSWER", 40_000)
+    monkeypatch.setattr("mem0audit.stores.serverpoints.at_once", lambda _dims: 256)
+    move(store, parse_address(qdrant.url))
+    other = start_qdrant()
+    host, address = this_host(), parse_address(other.url)
+    apply_to_server(plan_to_server(on(qdrant, store), host, address, ledger=False), host, address)
+    assert on_server(other, "mem0") == on_server(qdrant, "mem0") and len(on_server(other, "mem0")) == 31
+    assert 10_000 < max(sizes) < 21_000
+
+
+def test_a_server_that_refuses_a_request_as_too_large_says_so(qdrant: QdrantServer) -> None:
+    with Connection(parse_address(qdrant.url)) as connection:
+        body = b'{"points":[' + b" " * (33 << 20) + b"]}"
+        connection.send("PUT", "/collections/none/points", body)
+        with pytest.raises(ServerProblem, match="larger than allowed"):
+            connection.receive()
+
+
+def test_the_limits_of_strict_mode_are_kept_to(
+    qdrant: QdrantServer, start_qdrant: Callable[..., QdrantServer], tmp_path: Path
+) -> None:
+    """Those that a server gives every new collection, as a hosted one does."""
+    store = copy_store("2.2.1-nlp", tmp_path)
+    points = scrolled(store.vectors, tmp_path / "scrolled")
+    strict = "QDRANT__STORAGE__COLLECTION__STRICT_MODE__"
+    limits = {"ENABLED": "true", "MAX_QUERY_LIMIT": "4", "UPSERT_MAX_BATCHSIZE": "3"}
+    server = start_qdrant(environ={strict + name: value for name, value in limits.items()})
+    move(store, parse_address(server.url))
+    host, address = this_host(), parse_address(qdrant.url)
+    apply_to_server(plan_to_server(on(server, store), host, address, ledger=False), host, address)
+    check_same(qdrant, points)
+
+
+def test_a_server_that_limits_writes_is_waited_for(qdrant: QdrantServer) -> None:
+    strict = {"enabled": True, "read_rate_limit": 2, "write_rate_limit": 2}
+    qdrant.result(
+        "PUT",
+        "/collections/slow",
+        {"vectors": {"size": 8, "distance": "Cosine"}, "strict_mode_config": strict},
+    )
+    waited: list[float] = []
+
+    def pause(seconds: float) -> None:
+        waited.append(seconds)
+        limits = {"write_rate_limit": 1000} if len(waited) == 1 else {"read_rate_limit": 1000}
+        qdrant.result("PATCH", "/collections/slow", {"strict_mode_config": strict | limits})
+
+    points = [WholePoint(i, {"data": str(i)}, PointVectors([0.5] * 8)) for i in range(9)]
+    address = parse_address(qdrant.url)
+    with Connection(address) as writing, Connection(address) as reading:
+        carrier = serverpoints.Carrier(writing, reading, "slow", "Cosine", pause=pause)
+        for point in points:
+            carrier.take([point])
+        carrier.end()
+        assert serverpoints.ids_in(reading, "slow") == set(range(9))
+    assert carrier.written == 9 and len(waited) >= 2 and waited[0] == 1.0
+
+
+def test_a_move_elsewhere_names_the_one_that_was_cut_off(
+    qdrant: QdrantServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = copy_store("2.2.1", tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(serverpoints.Carrier, "end", lambda self: (_ for _ in ()).throw(Failed("cut off")))
+        with pytest.raises(Failed):
+            move(store, parse_address(qdrant.url))
+    host, there = this_host(), parse_address(qdrant.url)
+    assert plan_to_server(installed(store), host, there, ledger=False).resumed is not None
+    other = replace(there, host="localhost")
+    for name in qdrant.collections():
+        qdrant.result("DELETE", f"/collections/{name}")
+    plan = plan_to_server(installed(store), host, other, ledger=False)
+    assert plan.resumed is None
+    assert f"A move to {there.url} was cut off; what it put there stays, in mem0" in plan.warnings[0]
 
 
 # --- from a server -----------------------------------------------------------------------------------------
@@ -375,8 +511,12 @@ def test_from_a_server_to_a_folder_and_to_another_server(
     install, address, host = on(qdrant, store), parse_address(other.url), this_host()
     with pytest.raises(Refused, match="are there already"):
         plan_to_server(install, host, parse_address(qdrant.url), ledger=False)
+    in_place = {"vectors": {"": {"on_disk": True}}}
+    qdrant.result("PATCH", "/collections/mem0", in_place)
     apply_to_server(plan_to_server(install, host, address, ledger=False), host, address)
     for name, points in was.items():
+        kept = other.result("GET", f"/collections/{name}")["config"]["params"]["vectors"]
+        assert kept == {"size": 8, "distance": "Cosine", "on_disk": name == "mem0"}
         there = on_server(other, name)
         assert {i: p for i, (p, _) in there.items()} == {i: p for i, (p, _) in points.items()}
 
@@ -411,6 +551,38 @@ def test_a_server_that_is_written_to_is_put_nowhere(
     assert [path.name for path in durable.iterdir()] == ["qdrant"]
 
 
+def test_a_server_that_is_written_to_is_named_as_the_reason(
+    qdrant: QdrantServer,
+    start_qdrant: Callable[..., QdrantServer],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever comes of it: a point too many there, one too few, or another text."""
+    store = copy_store("2.2.1", tmp_path)
+    move(store, parse_address(qdrant.url))
+    some = next(iter(on_server(qdrant, "mem0")))
+    point = {"id": 7, "vector": [0.1] * 8, "payload": {"data": "x"}}
+    path = "/collections/mem0/points"
+    writes = (
+        ("PUT", f"{path}?wait=true", {"points": [point]}),
+        ("POST", f"{path}/payload?wait=true", {"points": [some], "payload": {"data": "x"}}),
+        ("POST", f"{path}/delete?wait=true", {"points": [some]}),
+    )
+    other = start_qdrant()
+    host, address, real = this_host(), parse_address(other.url), FromServer.carry
+    for write in writes:
+
+        def carry(self: FromServer, *more: Any, write: Any = write) -> None:
+            qdrant.result(*write)
+            real(self, *more)
+
+        plan = plan_to_server(on(qdrant, store), host, address, ledger=False)
+        with monkeypatch.context() as patch:
+            patch.setattr(FromServer, "carry", carry)
+            with pytest.raises(Failed, match="was written to meanwhile: stop what writes to it"):
+                apply_to_server(plan, host, address)
+
+
 @pytest.mark.parametrize("quick", [False, True], ids=["json", "orjson"])
 def test_floats_are_written_so_that_32_bits_read_back_the_same(
     monkeypatch: pytest.MonkeyPatch, quick: bool
@@ -419,7 +591,7 @@ def test_floats_are_written_so_that_32_bits_read_back_the_same(
         monkeypatch.setattr(serverpoints, "dumps", None)
     vector = [0.1, -1 / 3, 1e-30, 0.0, 16777217.0, 3.4e38, 1.5e-8]
     point = WholePoint(7, {"data": 'ä\n"quoted"'}, PointVectors(vector, ([3, 1], [0.5, 1e-9])))
-    body = json.loads(serverpoints.body_of([point]))
+    body = json.loads(serverpoints.body_of([serverpoints.text_of(point)]))
     (sent,) = body["points"]
     assert array("f", sent["vector"][""]) == array("f", vector)
     assert (sent["id"], sent["payload"]) == (7, point.payload)
