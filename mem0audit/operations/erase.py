@@ -197,12 +197,13 @@ def plan_erase(
     if not (memories.mine or entities or left.history_rows or left.messages or goes or intent):
         said = scope.shown if scope is not None else ", ".join(map(str, wanted))
         raise CouldNotRead(f"nothing of {said} is in this store", "whose memories there are: mem0audit users")
+    meanwhile = [f"{named(one)} has the log open, and may write meanwhile." for one in held[:1]]
     if served and door.server is not None:
-        warnings.append(
+        meanwhile.insert(
+            0,
             f"Who else writes to {door.vectors} cannot be seen from here: what comes in between is looked for at the "
-            "end."
+            "end.",
         )
-        warnings += [f"{named(one)} has the log open, and may write meanwhile." for one in held[:1]]
     emptying = _emptying(here, host, door, memories, seen, log) if redact else None
     if intent is not None and intent.redact and not redact:
         warnings.append(
@@ -254,6 +255,7 @@ def plan_erase(
         not_read=not_read,
         resumed=intent,
         warnings=tuple(warnings),
+        meanwhile=tuple(meanwhile),
         unseen=unseen,
         places=counted((*seen.rows, *log.rows, *told)),
         texts=tuple(dict.fromkeys((*seen.texts, *log.texts))),
@@ -892,7 +894,7 @@ def _look_after(plan: ErasePlan, door: Door, intent: Intent, say: Progress, *, i
         raise Failed(
             f"all that was there is deleted, but {_memories(len(memories.mine))} of it came "
             "after it was looked at: an agent ran meanwhile",
-            _AGAIN,
+            f"{_AGAIN}; while more of it comes on and on, stop that agent first",
         )
     if memories.mine:
         some = ", ".join(map(str, list(memories.mine)[:3]))
