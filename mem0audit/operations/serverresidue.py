@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mem0audit.core.errors import ServerProblem
-from mem0audit.core.model import Install, NotChecked
+from mem0audit.core.model import Install, NotChecked, StoreLayout
 from mem0audit.core.reading import ENTITIES_SUFFIX
 from mem0audit.core.residue import Copy, Rows
 from mem0audit.core.scopes import Scope
@@ -34,24 +34,61 @@ class KeptByServer:
     not_searched: list[NotChecked] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Beside:
+    """Another collection of the server that has something: memories of the scope, and memories of these ids."""
+
+    name: str
+    path: str
+    of_scope: int
+    of_ids: int
+
+    @property
+    def count(self) -> int:
+        """How many of theirs it has."""
+        return max(self.of_scope, self.of_ids)
+
+
+def in_other_collections(
+    install: Install, scope: Scope | None, ids: Collection[str]
+) -> tuple[list[Beside], list[NotChecked]]:
+    """What other collections of the server of an install have of a scope, or of these memories, and which could not be
+    asked. Raises nothing."""
+    with connection_to(install) as connection:
+        layout = ServerStore(connection, install.collection.value).layout()
+        return _others(connection, layout, scope, ids)
+
+
+def _others(
+    connection: Connection, layout: StoreLayout, scope: Scope | None, ids: Collection[str]
+) -> tuple[list[Beside], list[NotChecked]]:
+    store = ServerStore(connection)
+    found: list[Beside] = []
+    gaps: list[NotChecked] = []
+    for info in layout.collections:
+        if info.foreign:
+            try:
+                of_scope = _of_scope(connection, info.name, scope)
+                one = Beside(info.name, info.path, of_scope, len(store.holding(info, ids)))
+            except ServerProblem as problem:
+                gaps.append(NotChecked(info.path, _said(problem, connection.address.url)))
+                continue
+            found += [one] * bool(one.count)
+    return found, gaps
+
+
 def kept_by_server(install: Install, scope: Scope | None, ids: Collection[str]) -> KeptByServer:
     """What else the server of an install keeps of a scope, or of these memories; in a cluster, also what the other
     nodes do, where they are named. Read calls only; raises nothing."""
     assert install.server_url is not None
-    url, found = install.server_url.value, KeptByServer()
+    found = KeptByServer()
     with connection_to(install) as connection:
         layout = ServerStore(connection, install.collection.value).layout()
         if layout.problem is not None:
             return found  # it was said where the points were to be read
-        store = ServerStore(connection, install.collection.value)
-        for info in layout.collections:
-            if info.foreign:
-                try:
-                    count = max(len(store.holding(info, ids)), _of_scope(connection, info.name, scope))
-                    if count:
-                        found.rows.append(Rows("points", info.name, info.path, count, count))
-                except ServerProblem as problem:
-                    found.not_searched.append(NotChecked(info.path, _said(problem, url)))
+        beside, gaps = _others(connection, layout, scope, ids)
+        found.rows += [Rows("points", one.name, one.path, one.count, one.count) for one in beside]
+        found.not_searched += gaps
         names = [info.name for info in layout.collections]
         asked = set()
         for node in (connection, *connection.others):

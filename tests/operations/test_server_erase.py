@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import time
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from mem0audit.core.erase import Erased
-from mem0audit.core.errors import CouldNotRead, Failed
+from mem0audit.core.errors import CouldNotRead, Failed, Refused
 from mem0audit.core.model import Install, Origin
 from mem0audit.core.scopes import Scope
 from mem0audit.core.server import Secret, parse_address
@@ -82,6 +83,14 @@ def test_a_scope_goes_and_nothing_else(
     qdrant.result("POST", "/collections/mem0/snapshots")
     before, entities = on_server(qdrant, "mem0"), on_server(qdrant, "mem0_entities")
     carols = of_carol(before)
+    # one log may serve several collections: what is left in another must not lose its texts there
+    shared = [{"id": min(carols), "vector": [1, 2], "payload": {"data": "x"}}]
+    qdrant.result("PUT", "/collections/others/points?wait=true", {"points": shared})
+    with pytest.raises(
+        Refused, match=r"1 memories of it would stay, and lose the texts of their log \(others\)"
+    ):
+        plan_erase(install, this_host(), scope=CAROL, only_this_store=True, redact=True)
+    qdrant.result("POST", "/collections/others/points/delete?wait=true", {"points": [min(carols)]})
     real, seen = erase._unlink, []
 
     def unlink(memory: Any, *arguments: Any) -> None:
@@ -92,6 +101,7 @@ def test_a_scope_goes_and_nothing_else(
     monkeypatch.setattr(erase, "_unlink", unlink)
     with agent(store):  # on a server it may go on
         plan = plan_erase(install, this_host(), scope=CAROL, only_this_store=True)
+        assert [(one.path, one.memories, one.is_here) for one in plan.elsewhere] == [(qdrant.url, 3, True)]
         nobody, someone = plan.meanwhile
         assert "cannot be seen from here" in nobody and "has the log open" in someone
         done = apply_erase(plan, this_host(), search=True)
@@ -163,6 +173,17 @@ def test_cut_off_and_what_came_in_between(
 
 
 @pytest.mark.thorough
+def test_with_a_key_that_may_only_read(qdrant_with_keys: QdrantServer, tmp_path: Path) -> None:
+    store, install = served(qdrant_with_keys, tmp_path, qdrant_with_keys.api_key)
+    carols = of_carol(on_server(qdrant_with_keys, "mem0"))
+    with pytest.raises(Failed, match="answered 403: the key may not write"):
+        delete(install_of(store, qdrant_with_keys, qdrant_with_keys.read_only_key))
+    assert of_carol(on_server(qdrant_with_keys, "mem0")) == carols
+    done = delete(install)
+    assert done.resumed and done.memories == len(carols)
+
+
+@pytest.mark.thorough
 def test_what_the_server_keeps_can_be_cleared_as_the_page_says(
     start_qdrant: Callable[..., QdrantServer], tmp_path: Path
 ) -> None:
@@ -174,9 +195,10 @@ def test_what_the_server_keeps_can_be_cleared_as_the_page_says(
     def keeps() -> set[str]:
         """In which kinds of files some of carol's texts are."""
         found = set()
-        for one in qdrant.folder.rglob("*"):
+        files = (Path(folder, name) for folder, _, names in os.walk(qdrant.folder) for name in names)
+        for one in files:
             with suppress(FileNotFoundError):  # of a segment that goes just now
-                if one.is_file() and one != qdrant.log and b"SECRETCAROL" in one.read_bytes():
+                if one != qdrant.log and b"SECRETCAROL" in one.read_bytes():
                     found |= {"segments", "wal", "snapshots"} & set(one.parts) or {str(one)}
         return found
 
