@@ -17,6 +17,7 @@ from mem0audit.cli.options import (
     FormatOption,
     HistoryOption,
     Named,
+    NodeOption,
     QdrantPathOption,
     QdrantUrlOption,
 )
@@ -45,6 +46,7 @@ def delete(
     qdrant_path: QdrantPathOption = None,
     qdrant_url: QdrantUrlOption = None,
     api_key_env: ApiKeyEnvOption = None,
+    node: NodeOption = None,
     collection: CollectionOption = None,
     config: ConfigOption = None,
     agent_python: AgentPythonOption = None,
@@ -93,7 +95,8 @@ def delete(
         raise UsageProblem("--memory: is no id")
     check_output(receipt, flag="--receipt")
     seconds = _length(snapshot_for)
-    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env)
+    nodes = tuple(node or ())
+    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env, nodes)
     install, host = named.find()
     check_output(receipt, install, "--receipt")
     from mem0audit.install.config import load_settings

@@ -9,6 +9,8 @@ import typer
 
 from mem0audit.cli import exits
 from mem0audit.cli.options import (
+    ApiKeyEnvOption,
+    CollectionOption,
     ConfigOption,
     Format,
     FormatOption,
@@ -48,11 +50,15 @@ def _find(
     history: str | None,
     qdrant_path: str | None,
     qdrant_url: str | None,
+    api_key_env: str | None,
+    collection: str | None,
     config: str | None,
     output: str | None,
 ) -> tuple[Install, Host]:
     check_output(output)
-    install, host = Named(history, qdrant_path, qdrant_url, None, config).find()
+    install, host = Named(
+        history, qdrant_path, qdrant_url, collection, config, api_key_env=api_key_env
+    ).find()
     check_output(output, install)
     return install, host
 
@@ -85,6 +91,8 @@ def _remember(
     history: HistoryOption = None,
     qdrant_path: QdrantPathOption = None,
     qdrant_url: QdrantUrlOption = None,
+    api_key_env: ApiKeyEnvOption = None,
+    collection: CollectionOption = None,
     config: ConfigOption = None,
     format_: FormatOption = Format.TEXT,
     output: OutputOption = None,
@@ -94,7 +102,7 @@ def _remember(
     Nothing is overwritten. T is UTC unless it names an offset; a date is its start. A value to come holds when its time
     comes. Exit: 0, 2 usage, 4 refused (it does not begin after the last one, or before that one's end), 5 failed.
     """
-    install, host = _find(history, qdrant_path, qdrant_url, config, output)
+    install, host = _find(history, qdrant_path, qdrant_url, api_key_env, collection, config, output)
     from mem0audit.core.validity import Fact
     from mem0audit.operations.facts import remember
     from mem0audit.report.facts import change_json, remembered_text
@@ -119,6 +127,8 @@ def _current(
     history: HistoryOption = None,
     qdrant_path: QdrantPathOption = None,
     qdrant_url: QdrantUrlOption = None,
+    api_key_env: ApiKeyEnvOption = None,
+    collection: CollectionOption = None,
     config: ConfigOption = None,
     format_: FormatOption = Format.TEXT,
     output: OutputOption = None,
@@ -128,7 +138,7 @@ def _current(
     One attribute prints its value, a subject `attribute: value` lines, ready for a prompt. It is as-of now. Where
     nothing holds, nothing is printed. Exit: 0, 1 no value, 2 usage, 3 the ledger could not be read.
     """
-    install, host = _find(history, qdrant_path, qdrant_url, config, output)
+    install, host = _find(history, qdrant_path, qdrant_url, api_key_env, collection, config, output)
     return _state(install, host, host.now, subject, attribute, format_, output)
 
 
@@ -142,6 +152,8 @@ def _as_of(
     history: HistoryOption = None,
     qdrant_path: QdrantPathOption = None,
     qdrant_url: QdrantUrlOption = None,
+    api_key_env: ApiKeyEnvOption = None,
+    collection: CollectionOption = None,
     config: ConfigOption = None,
     format_: FormatOption = Format.TEXT,
     output: OutputOption = None,
@@ -151,7 +163,7 @@ def _as_of(
     The start of a value belongs to it, its end to the next. A date, or a time to the minute, is its end.
     Exit: 0, 1 no value, 2 usage, 3 the ledger could not be read.
     """
-    install, host = _find(history, qdrant_path, qdrant_url, config, output)
+    install, host = _find(history, qdrant_path, qdrant_url, api_key_env, collection, config, output)
     return _state(install, host, _moment(at, host.now, end=True), subject, attribute, format_, output)
 
 
@@ -186,6 +198,8 @@ def _revoke(
     history: HistoryOption = None,
     qdrant_path: QdrantPathOption = None,
     qdrant_url: QdrantUrlOption = None,
+    api_key_env: ApiKeyEnvOption = None,
+    collection: CollectionOption = None,
     config: ConfigOption = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask where a value is planned.")] = False,
     format_: FormatOption = Format.TEXT,
@@ -196,7 +210,7 @@ def _revoke(
     Where another value is planned it says first what it will do, and asks: the planned one stays. Refused (4): a value
     that is not known or over already, a time at or before its start. Exit: 0, 2 usage, 4 refused, 5 failed.
     """
-    install, host = _find(history, qdrant_path, qdrant_url, config, output)
+    install, host = _find(history, qdrant_path, qdrant_url, api_key_env, collection, config, output)
     from mem0audit.operations.facts import apply_revoke, plan_revoke
     from mem0audit.report.facts import change_json, revoked_text, revoking_text
 
@@ -222,6 +236,8 @@ def _history(
     history: HistoryOption = None,
     qdrant_path: QdrantPathOption = None,
     qdrant_url: QdrantUrlOption = None,
+    api_key_env: ApiKeyEnvOption = None,
+    collection: CollectionOption = None,
     config: ConfigOption = None,
     format_: FormatOption = Format.TEXT,
     output: OutputOption = None,
@@ -230,7 +246,7 @@ def _history(
 
     Exit: 0, 1 no value, 2 usage, 3 the ledger could not be read.
     """
-    install, host = _find(history, qdrant_path, qdrant_url, config, output)
+    install, host = _find(history, qdrant_path, qdrant_url, api_key_env, collection, config, output)
     from mem0audit.operations.facts import history as every
     from mem0audit.report.facts import facts_json, history_text
 

@@ -7,7 +7,18 @@ from typing import Annotated
 import typer
 
 from mem0audit.cli import exits
-from mem0audit.cli.options import ConfigOption, Format, FormatOption, HistoryOption, Named, OutputOption
+from mem0audit.cli.options import (
+    ApiKeyEnvOption,
+    CollectionOption,
+    ConfigOption,
+    Format,
+    FormatOption,
+    HistoryOption,
+    Named,
+    OutputOption,
+    QdrantPathOption,
+    QdrantUrlOption,
+)
 from mem0audit.cli.output import check_output, screen, write
 
 
@@ -18,6 +29,10 @@ def register(app: typer.Typer) -> None:
 
 def _log(
     history: HistoryOption = None,
+    qdrant_path: QdrantPathOption = None,
+    qdrant_url: QdrantUrlOption = None,
+    api_key_env: ApiKeyEnvOption = None,
+    collection: CollectionOption = None,
     config: ConfigOption = None,
     count: Annotated[int, typer.Option("-n", metavar="N", min=0, help="How many of the newest changes.")] = 5,
     format_: FormatOption = Format.TEXT,
@@ -32,7 +47,8 @@ def _log(
     changes one field a line, counts by event, journal mode. Shows the memories' texts.
     Exit: 0, or 3 where it is no log or could not be read whole.
     """
-    named = Named(history=history, config=config)
+    # the log alone is read: the rest may stand there as in every command about the install
+    named = Named(history, qdrant_path, qdrant_url, collection, config, api_key_env=api_key_env)
     check_output(output)
     install, host = named.find()
     check_output(output, install)

@@ -19,6 +19,7 @@ from mem0audit.cli.options import (
     FormatOption,
     HistoryOption,
     Named,
+    NodeOption,
     QdrantPathOption,
     QdrantUrlOption,
     QuietOption,
@@ -54,6 +55,7 @@ def _prune(
     qdrant_path: QdrantPathOption = None,
     qdrant_url: QdrantUrlOption = None,
     api_key_env: ApiKeyEnvOption = None,
+    node: NodeOption = None,
     collection: CollectionOption = None,
     config: ConfigOption = None,
     agent_python: AgentPythonOption = None,
@@ -82,7 +84,8 @@ def _prune(
     if due and (dry_run or yes):
         raise UsageProblem("--due: changes nothing, and goes with neither --dry-run nor --yes")
     seconds = length_of(older_than)
-    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env)
+    nodes = tuple(node or ())
+    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env, nodes)
     install, host = named.find()
     from mem0audit.operations.prune import apply_prune, plan_prune
     from mem0audit.report import prune as report

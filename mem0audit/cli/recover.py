@@ -19,6 +19,7 @@ from mem0audit.cli.options import (
     FormatOption,
     HistoryOption,
     Named,
+    NodeOption,
     NoLedgerOption,
     QdrantPathOption,
     QdrantUrlOption,
@@ -91,6 +92,7 @@ def _recover(
     qdrant_path: QdrantPathOption = None,
     qdrant_url: QdrantUrlOption = None,
     api_key_env: ApiKeyEnvOption = None,
+    node: NodeOption = None,
     collection: CollectionOption = None,
     config: ConfigOption = None,
     agent_python: AgentPythonOption = None,
@@ -110,7 +112,8 @@ def _recover(
     Exit: 0 done, 1 some wait for an owner, 2 usage, 3 a store could not be read, 4 refused, 5 failed half-way (the same
     command goes on).
     """
-    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env)
+    nodes = tuple(node or ())
+    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env, nodes)
     as_json = format_ is Format.JSON
     if stranded_log:
         others = {

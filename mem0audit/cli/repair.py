@@ -20,6 +20,7 @@ from mem0audit.cli.options import (
     FormatOption,
     HistoryOption,
     Named,
+    NodeOption,
     QdrantPathOption,
     QdrantUrlOption,
     VerboseOption,
@@ -57,6 +58,7 @@ def _repair(
     qdrant_path: QdrantPathOption = None,
     qdrant_url: QdrantUrlOption = None,
     api_key_env: ApiKeyEnvOption = None,
+    node: NodeOption = None,
     collection: CollectionOption = None,
     config: ConfigOption = None,
     agent_python: AgentPythonOption = None,
@@ -80,7 +82,8 @@ def _repair(
         raise UsageProblem(
             "--yes: name what is to be repaired", "a rule or an id; all that is found: mem0audit repair"
         )
-    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env)
+    nodes = tuple(node or ())
+    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env, nodes)
     install, host = named.find()
     from mem0audit.operations.repair import apply_repair, plan_repair
     from mem0audit.report import repair as report

@@ -17,6 +17,7 @@ from mem0audit.cli.options import (
     FormatOption,
     HistoryOption,
     Named,
+    NodeOption,
     NoLedgerOption,
     OutputOption,
     QdrantPathOption,
@@ -58,6 +59,7 @@ def _residue(
     qdrant_path: QdrantPathOption = None,
     qdrant_url: QdrantUrlOption = None,
     api_key_env: ApiKeyEnvOption = None,
+    node: NodeOption = None,
     collection: CollectionOption = None,
     config: ConfigOption = None,
     agent_python: AgentPythonOption = None,
@@ -78,7 +80,8 @@ def _residue(
     Exit: 0 nothing found, 1 something is still readable, 3 nothing found but not everything could be searched,
     4 refused (in use).
     """
-    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env)
+    nodes = tuple(node or ())
+    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env, nodes)
     check_output(output)
     if clear_free_pages:
         if any((user, agent, run, memory)):

@@ -200,6 +200,7 @@ def _snapshot(
     "03:30",
     but=" only with --run, since it deletes and may stop the agent",
     agent_python=AgentPythonOption,
+    node=NodeOption,
 )
 def _prune(
     install: Install,
@@ -223,7 +224,7 @@ def _prune(
     from mem0audit.core.schedule import Prune
 
     length_of(older_than)
-    return Prune(_folder(to, host), older_than, unused, stop_unit)
+    return Prune(_folder(to, host), older_than, unused, stop_unit, nodes=install.nodes)
 
 
 @_job("audit", "05:30", agent_python=AgentPythonOption)

@@ -95,6 +95,8 @@ class ErasePlan:
     not_read: tuple[NotChecked, ...] = ()
     resumed: Intent | None = None
     warnings: tuple[str, ...] = ()
+    meanwhile: tuple[str, ...] = ()
+    """Who may write while it is done; the result says what came of it."""
     unseen: str | None = None
     places: tuple[PlaceCount, ...] = ()
     """What each place holds now."""

@@ -135,25 +135,26 @@ class Snapshot:
 
     def words(self) -> Words:
         """The words of `schedule snapshot` that are this job's own."""
-        return ("--to", self.folder, *self._nodes(), *self.policy.words())
+        return ("--to", self.folder, *_nodes(self.nodes), *self.policy.words())
 
     def commands(self, install: Words, less: Words) -> tuple[Words, ...]:
         """What is run, without the program; `less` makes it say nothing where all went well."""
         to = ("--to", self.folder)
         return (
-            ("snapshot", "create", *less, *to, *install, *self._nodes()),
+            ("snapshot", "create", *less, *to, *install, *_nodes(self.nodes)),
             ("snapshot", "verify", "--new", *less, *to),
             ("snapshot", "expire", "--yes", *less, *to, *self.policy.words()),
         )
 
-    def _nodes(self) -> Words:
-        return tuple(word for node in self.nodes for word in ("--node", node))
+
+def _nodes(nodes: tuple[str, ...]) -> Words:
+    return tuple(word for node in nodes for word in ("--node", node))
 
 
 @dataclass(frozen=True)
 class Prune:
     """What has had its time removed, after a snapshot into `folder`. `stop_unit` is the agent's, stopped before and
-    started again after it; `lock` the file that an agent locks in the vector store."""
+    started again after it; `lock` the file that an agent locks in the vector store; `nodes` as of `Snapshot`."""
 
     job: ClassVar[Job] = "prune"
     folder: str
@@ -161,19 +162,23 @@ class Prune:
     unused: bool = False
     stop_unit: str | None = None
     lock: str = ""
+    nodes: tuple[str, ...] = ()
 
     def words(self) -> Words:
         """As of `Snapshot`."""
         stop = ("--stop-unit", self.stop_unit) if self.stop_unit is not None else ()
-        return ("--to", self.folder, *self._older(), *stop)
+        return ("--to", self.folder, *_nodes(self.nodes), *self._older(), *stop)
 
     def commands(self, install: Words, less: Words) -> tuple[Words, ...]:
         """As of `Snapshot`."""
-        return (("prune", "--yes", *less, "--to", self.folder, *self._older(), *install),)
+        return (("prune", "--yes", *less, *self._to(), *install),)
 
     def is_due(self, install: Words) -> Words:
         """The command that says whether there is something to remove (0) or not (1)."""
-        return ("prune", "--due", "--to", self.folder, *self._older(), *install)
+        return ("prune", "--due", *self._to(), *install)
+
+    def _to(self) -> Words:
+        return ("--to", self.folder, *_nodes(self.nodes), *self._older())
 
     def _older(self) -> Words:
         older = ("--older-than", self.older_than) if self.older_than is not None else ()

@@ -83,6 +83,7 @@ from mem0audit.operations.residue import (
     residue,
 )
 from mem0audit.operations.seal import explain
+from mem0audit.operations.serverresidue import Beside, in_other_collections
 from mem0audit.operations.targets import named, refuse_in_use
 from mem0audit.stores import facts, files, overwrite
 from mem0audit.stores.embedded import EmbeddedStore
@@ -197,13 +198,17 @@ def plan_erase(
     if not (memories.mine or entities or left.history_rows or left.messages or goes or intent):
         said = scope.shown if scope is not None else ", ".join(map(str, wanted))
         raise CouldNotRead(f"nothing of {said} is in this store", "whose memories there are: mem0audit users")
+    meanwhile = [f"{named(one)} has the log open, and may write meanwhile." for one in held[:1]]
     if served and door.server is not None:
-        warnings.append(
+        meanwhile.insert(
+            0,
             f"Who else writes to {door.vectors} cannot be seen from here: what comes in between is looked for at the "
-            "end."
+            "end.",
         )
-        warnings += [f"{named(one)} has the log open, and may write meanwhile." for one in held[:1]]
-    emptying = _emptying(here, host, door, memories, seen, log) if redact else None
+    beside, not_asked = in_other_collections(here, scope, ever) if served else ([], [])
+    emptying = None
+    if redact:
+        emptying = _emptying(here, host, door, memories, seen, log, beside, not_asked)
     if intent is not None and intent.redact and not redact:
         warnings.append(
             "The run that was cut off was to empty texts too; this one does not, without --redact."
@@ -228,6 +233,8 @@ def plan_erase(
     others = () if only_this_store else find_candidates(install, host)
     folders = [c.path for c in others if c.kind == "vectors"]
     elsewhere, not_read = _elsewhere(door, scope, ever, folders, say)
+    if beside:
+        elsewhere = (HeldBy(door.vectors, sum(one.count for one in beside), is_here=True), *elsewhere)
     if there := [one for one in elsewhere if not one.is_here]:
         listed = ", ".join(f"{one.path} ({one.memories:,})" for one in there)
         raise Refused(
@@ -251,9 +258,10 @@ def plan_erase(
         same_text_elsewhere=memories.same_text(),
         elsewhere=elsewhere,
         snapshots=snapshots,
-        not_read=not_read,
+        not_read=(*not_read, *not_asked),
         resumed=intent,
         warnings=tuple(warnings),
+        meanwhile=tuple(meanwhile),
         unseen=unseen,
         places=counted((*seen.rows, *log.rows, *told)),
         texts=tuple(dict.fromkeys((*seen.texts, *log.texts))),
@@ -271,7 +279,14 @@ def _seen(door: Door, who: Whose) -> tuple[VectorsSeen, LogSeen]:
 
 
 def _emptying(
-    install: Install, host: Host, door: Door, memories: _Memories, seen: VectorsSeen, log: LogSeen
+    install: Install,
+    host: Host,
+    door: Door,
+    memories: _Memories,
+    seen: VectorsSeen,
+    log: LogSeen,
+    beside: Sequence[Beside],
+    not_asked: Sequence[NotChecked],
 ) -> Emptying:
     """What is emptied after the deletion. Raises Refused, CouldNotRead where it could not be done then."""
     plan_clearing(install, host)
@@ -280,9 +295,11 @@ def _emptying(
         raise Refused(
             f"{door.history}: {why}: no text can be emptied in it", "without --redact it is left alone"
         )
-    for gap in (*seen.not_read, *log.not_read):
+    for gap in (*seen.not_read, *log.not_read, *not_asked):
         raise CouldNotRead(f"{gap.what}: {gap.why}; nothing was changed")
     found = {one.name: one.count or 0 for one in seen.rows if one.kind == "points"}
+    # of other collections of a server those alone that this log tells of: one log may serve several
+    found.update({one.name: one.of_ids for one in beside})
     if others := sum(found.values()) - len(memories.mine):
         names = ", ".join(name for name, count in found.items() if count and name != door.collection)
         raise Refused(
@@ -892,7 +909,7 @@ def _look_after(plan: ErasePlan, door: Door, intent: Intent, say: Progress, *, i
         raise Failed(
             f"all that was there is deleted, but {_memories(len(memories.mine))} of it came "
             "after it was looked at: an agent ran meanwhile",
-            _AGAIN,
+            f"{_AGAIN}; while more of it comes on and on, stop that agent first",
         )
     if memories.mine:
         some = ", ".join(map(str, list(memories.mine)[:3]))

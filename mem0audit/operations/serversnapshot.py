@@ -207,8 +207,8 @@ def _check_whole(one: Described, connection: Connection) -> None:
         raise Refused(
             f"{where}: {one.elsewhere} of the shards of {one.name} lie on other nodes of its cluster only: a snapshot "
             "of this node is not the whole collection",
-            "name the other nodes too, by the addresses that clients use: --node URL for each with snapshot create, or "
-            "qdrant_nodes in mem0audit.toml",
+            "name the other nodes too, by the addresses that clients use: --node URL for each, or qdrant_nodes in "
+            "mem0audit.toml",
         )
     if one.busy is not None:
         raise Refused(f"{where}: {one.name}: {one.busy}", "try again when the cluster is done with it")

@@ -62,7 +62,7 @@ def erase_plan_text(
         lines += ["What it does not reach:"]
         for one in reach:
             lines += screen.wrap(one, 3, 5)
-    lines += _said(plan.warnings, screen)
+    lines += _said((*plan.warnings, *plan.meanwhile), screen)
     if plan.unseen is not None:
         lines += screen.wrap(
             f"No process is seen with it open, but {plan.unseen}: the lock that the agent takes decides."
@@ -180,13 +180,15 @@ def erased_text(done: Erased, screen: Screen) -> str:
         lines += [f"Removed from the ledger: {plural(done.facts, 'fact')}."]
     if done.not_logged:
         lines += screen.wrap(
-            f"{memories(done.not_logged)} went without a DELETE row in the log: mem0 was killed between its two "
-            "writes, and no call of it can log that later.",
+            f"{memories(done.not_logged)} went without a DELETE row in the log: mem0 was killed, or its server "
+            "silent, between its two writes, and no call of it can log that later.",
             hanging=3,
         )
     if done.snapshot is not None:
         lines += screen.wrap(f"Taken before it, and soon to go: {done.snapshot}", hanging=3)
     if done.install.vectors is None:
+        came = "nothing of it came in between" if done.scope is not None else "none of it came back"
+        lines += screen.wrap(f"Both stores were read again at the end: {came}.", hanging=3)
         lines += screen.wrap(
             "What was deleted may still lie in the server's own files: they are not searched from here.",
             hanging=3,
@@ -283,7 +285,7 @@ def erase_plan_json(plan: ErasePlan) -> str:
             "not_checked": [not_checked(one) for one in plan.not_read],
             "resumed": plan.resumed is not None,
             "unseen": plan.unseen,
-            "warnings": list(plan.warnings),
+            "warnings": [*plan.warnings, *plan.meanwhile],
         },
     )
 

@@ -88,6 +88,7 @@ PAGES = {
     "relocate": ("moving both stores to a place that lasts: systemd, Docker, compose, Lambda", _RELOCATE),
     "came-back": ("I deleted it, and it came back", questions.CAME_BACK),
     "by-hand": ("may I edit by hand while it runs?", questions.BY_HAND),
+    "on-server": ("what a Qdrant server keeps of deleted memories, and how to clear it", questions.ON_SERVER),
     "wrong-facts": ("can a wrong fact be detected?", questions.WRONG),
     "lifetimes": ("how long a memory should live, and whether a wrong one can be detected", _LIFETIMES),
 }

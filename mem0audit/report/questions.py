@@ -1,7 +1,8 @@
 """Questions that people ask before they do something, as how-to pages (see `howto`): what is said was tried.
 
 Came back: AsyncMemory.delete_all and a delete_all of 250 under each version named, rows of two pickle protocols, restored
-vectors. By hand: qdrant-client 1.20.0 and mem0 2.2.1 beside edits and readers.
+vectors. By hand: qdrant-client 1.20.0 and mem0 2.2.1 beside edits and readers. Server: 1.16.3, one and three nodes, each
+command, and the files searched afterwards.
 """
 
 # ruff: noqa: E501 (a paragraph is one line)
@@ -68,4 +69,23 @@ Let mem0 extract from the user's own turns alone: what a web page, a tool or the
 You found one
 Put it right through mem0 (update, or delete), and see what else came at that time:
     mem0audit as-of DATE --diff DATE2 --user ID
+"""
+
+ON_SERVER: Final = """\
+Deleted is not gone there: a point is marked, and its bytes stay in two places and in every copy made meanwhile. What there is, in counts and by address:
+    mem0audit residue --user ID
+Below, U is a collection: the memories' first, then the entities' (NAME_entities). In a cluster one node is enough; the others do it too.
+    U=http://10.0.0.5:6333/collections/mem0
+In the segments
+Qdrant writes one anew when a fifth of its points are deleted and a thousand are in it: for most agents never. Where the payload lies is a setting, and to change it has every segment written anew with what is live, whatever its size. A large collection takes minutes over its index, twice:
+    curl -X PATCH "$U" -H "api-key: $QDRANT_KEY" -H 'content-type: application/json' -d '{"params": {"on_disk_payload": false}}'
+Wait until its status is green, and set back what it was (true, unless you chose otherwise):
+    curl "$U" -H "api-key: $QDRANT_KEY"
+    curl -X PATCH "$U" -H "api-key: $QDRANT_KEY" -H 'content-type: application/json' -d '{"params": {"on_disk_payload": true}}'
+In the write-ahead log
+Every write stays there until newer ones have filled it, twice since one full piece is kept: 64 MB a shard as it comes, and no restart clears it. This fills it with 30 MB that change nothing, a key that no point has taken from no point. Three times, and some ten seconds later it is gone:
+    head -c 30000000 /dev/zero | tr '\\0' x | sed 's/.*/{"keys": ["&"], "filter": {"must": [{"has_id": []}]}}/' | curl -X POST "$U/points/payload/delete?wait=true" -H "api-key: $QDRANT_KEY" -H 'content-type: application/json' -d @-
+In its snapshots
+They are of whole files: one that was taken after the deletion has the deleted points and the log, too, unless the two steps above came first. So has the pair that snapshot create takes of a server. residue names those that lie there; by that address one is removed:
+    curl -X DELETE "$U/snapshots/FILE" -H "api-key: $QDRANT_KEY"
 """

@@ -134,7 +134,9 @@ def _files(files: Sequence[FileSearch], screen: Screen) -> list[str]:
 
 def _copies(found: Residue, screen: Screen) -> list[str]:
     holding = [one for one in found.copies if one.remains]
+    closed = [one for one in found.copies if one.memories is None and one.rows is None and not one.files]
     lines = [f"Copies: {number(len(found.copies))} known, {number(len(holding))} hold something of theirs"]
+    lines[0] += f", {number(len(closed))} not looked into" if closed else ""
     shown = holding if screen.verbose else holding[:_MOST]
     for one in shown:
         lines.append(f" {escape(one.path)}")
@@ -162,7 +164,7 @@ def _not_searched(found: Residue, screen: Screen) -> list[str]:
     left_out = [] if screen.verbose else stores[_MOST_STORES:]
     for one in found.not_searched:
         if one not in left_out:
-            lines += screen.wrap(f"{one.what}: {one.why}", indent=1, hanging=3)
+            lines += screen.wrap(screen.ours(f"{one.what}: {one.why}"), indent=1, hanging=3)
     if left_out:
         lines.append(f" {len(left_out)} more stores of this machine: --verbose")
     return lines

@@ -31,12 +31,18 @@ _ABOUT_INSTALL = re.compile(
     r"(?= |$)"
 )
 _NAMED = re.compile(r" --(history|qdrant-path|qdrant-url|config|snapshot)\b")
+_NO_MEM0 = re.compile(r"(log|as-of|new|facts|ledger (status|source|supersede)|review confirm)\b")
+"""Commands that ask nothing of the agent's mem0: they take no --agent-python."""
+_NODES = re.compile(r"(audit|snapshot|recover|repair|prune|delete|residue)\b")
+"""Commands that have more to do with the other nodes of a cluster than to read through one of them."""
 
 
-def _log_flags(flags: tuple[str, ...]) -> tuple[str, ...]:
-    """Of the flags that name an install, those that `log` takes."""
+def flags_of(command: str, flags: tuple[str, ...]) -> tuple[str, ...]:
+    """Of the flags that name an install, those that a command takes."""
+    left_out = set() if _NODES.match(command) else {"--node"}
+    left_out |= {"--agent-python"} if _NO_MEM0.match(command) else set()
     pairs = zip(flags[::2], flags[1::2], strict=True)
-    return tuple(word for pair in pairs if pair[0] in ("--history", "--config") for word in pair)
+    return tuple(word for pair in pairs if pair[0] not in left_out for word in pair)
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,8 @@ class Screen:
 
     def command(self, name: str, *words: str) -> str:
         """A command of ours for the same install, quoted for a shell."""
-        return " ".join([self.program, name, *(shell_word(w) for w in (*self.flags, *words))])
+        flags = flags_of(name, self.flags)
+        return " ".join([self.program, name, *(shell_word(w) for w in (*flags, *words))])
 
     def ours(self, text: str) -> str:
         """`text` with our own commands in it spelled as the user called us; a line that is a command about
@@ -70,8 +77,7 @@ class Screen:
     def _ours(self, line: str) -> str:
         found = _ABOUT_INSTALL.match(line)
         if found and self.flags and not line.rstrip().endswith((".", ":")) and not _NAMED.search(line):
-            flags = self.flags if found[2] != "log" else _log_flags(self.flags)
-            words = " ".join(shell_word(w) for w in flags)
+            words = " ".join(shell_word(w) for w in flags_of(found[2], self.flags))
             line = f"{found[1]}{found[2]} {words}{line[found.end() :]}" if words else line
         line = line.replace("sudo mem0audit ", f"sudo {self.program_for_root or self.program} ")
         if self.program in line:

@@ -568,7 +568,9 @@ def _said_by_server(error: BaseException) -> Optional[str]:  # noqa: UP045 - Pyt
         if type(one).__name__ == "ResponseHandlingException":
             return "the Qdrant server did not answer"
         if type(one).__name__ == "UnexpectedResponse":
-            return "the Qdrant server answered " + str(getattr(one, "status_code", "with an error"))
+            status = getattr(one, "status_code", "with an error")
+            why = ": the key may not write" if status in (401, 403) else ""
+            return f"the Qdrant server answered {status}{why}"
         one, seen = one.__cause__ or one.__context__, seen + 1
     return None
 

@@ -185,9 +185,8 @@ def test_settings_file_says_what_flags_do_not(tmp_path: Path, emptied: StoreCopy
 @pytest.mark.parametrize("format_", ["text", "json"])
 def test_reading_changes_nothing(tmp_path: Path, clean: StoreCopy, command: str, format_: str) -> None:
     words = [an_id(clean)] if command == "show" else []
-    named = flags(clean)[:2] if command == "log" else flags(clean)
     before = fingerprint(clean.folder)
-    ran = run(tmp_path, command, *words, *named, "--format", format_)
+    ran = run(tmp_path, command, *words, *flags(clean), "--format", format_)
     assert ran.err == ""
     assert ran.code in (0, 1)
     assert fingerprint(clean.folder) == before
@@ -265,14 +264,14 @@ def test_hostile_text_stays_behind_its_margin(tmp_path: Path, clean: StoreCopy) 
 
 
 def test_log_answers_what_the_sqlite3_shell_is_opened_for(tmp_path: Path, clean: StoreCopy) -> None:
-    ran = run(tmp_path, "log", *flags(clean)[:2])
+    ran = run(tmp_path, "log", *flags(clean))
     assert (ran.code, ran.err) == (0, "")
     assert "journal mode rollback" in ran.out
     assert "CREATE TABLE history (" in ran.out
     assert len(re.findall(r"^    memory_id  [0-9a-f-]{36}$", ran.out, re.M)) == 5
     assert len(re.findall(r"^    event  [A-Z]+$", ran.out, re.M)) == 5
-    assert "newest" not in run(tmp_path, "log", *flags(clean)[:2], "-n", "0").out
-    document = check(run(tmp_path, "log", *flags(clean)[:2], "-n", "2", "--format", "json").out, "log")
+    assert "newest" not in run(tmp_path, "log", *flags(clean), "-n", "0").out
+    document = check(run(tmp_path, "log", *flags(clean), "-n", "2", "--format", "json").out, "log")
     assert len(document["newest"]) == 2
     assert document["newest"][0]["rowid"] > document["newest"][1]["rowid"]
     assert document["events"]["ADD"] == 30
@@ -365,8 +364,7 @@ def test_output_is_never_written_into_the_install(tmp_path: Path, clean: StoreCo
     for command in READING:
         for target in targets if command == "audit" else targets[:1]:
             words = [an_id(clean)] if command == "show" else []
-            named = flags(clean)[:2] if command == "log" else flags(clean)
-            ran = run(tmp_path, command, *words, *named, "-o", str(target))
+            ran = run(tmp_path, command, *words, *flags(clean), "-o", str(target))
             assert ran.code == 4, (command, target, ran)
             assert ran.err.startswith(f"mem0audit: -o {target}: "), ran.err
     assert fingerprint(clean.folder) == before

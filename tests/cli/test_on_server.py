@@ -38,8 +38,6 @@ class OnServer:
         if by_flags:
             named = ["--history", str(self.store.history), "--qdrant-url", self.server.url]
             named += ["--api-key-env", "THE_KEY"]
-        if words[0] == "log" and by_flags:
-            named = named[:2]
         ran = call(self.home, *words, *named, env={"THE_KEY": KEY})
         said = ran.out + ran.err
         assert KEY not in said and "Traceback" not in said
@@ -82,6 +80,7 @@ READING = (
     ("as-of now", 0),
     ("as-of 2026-11-29T22:41:22Z --diff now --user alice", 0),
     ("new --since 36500d", 0),
+    ("facts history", 1),
     ("ledger status", 0),
     ("ledger source ID", 0),
     ("review --list --days 0 --most 3", 0),

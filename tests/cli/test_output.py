@@ -6,12 +6,15 @@ import os
 import stat
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 from mem0audit.cli import output
+from mem0audit.cli.main import _app
 from mem0audit.core.errors import Failed
-from mem0audit.report.screen import Screen
+from mem0audit.report.screen import _ABOUT_INSTALL, Screen, flags_of
 from mem0audit.stores import files
 
 STEPS = ("file.create", "file.write", "file.fsync", "file.rename")
@@ -69,7 +72,7 @@ def test_our_commands_in_advice_name_the_program_and_the_install() -> None:
     flags = ("--history", "/h h.db", "--qdrant-path", "/q")
     ours = Screen(program="scripts/mem0audit", flags=flags).ours
     assert ours("mem0audit show 7") == "scripts/mem0audit show --history '/h h.db' --qdrant-path /q 7"
-    assert ours("mem0audit log -n 3") == "scripts/mem0audit log --history '/h h.db' -n 3"
+    assert ours("mem0audit log -n 3") == "scripts/mem0audit log --history '/h h.db' --qdrant-path /q -n 3"
     assert ours("mem0audit explain D301") == "scripts/mem0audit explain D301"
     named = "mem0audit audit --qdrant-path /other"
     assert ours(named) == "scripts/" + named
@@ -77,3 +80,21 @@ def test_our_commands_in_advice_name_the_program_and_the_install() -> None:
     assert ours("mem0audit users shows them.") == "scripts/mem0audit users shows them."
     assert ours("pip install mem0audit now") == "pip install mem0audit now"
     assert ours("/opt/mem0audit audit") == "/opt/mem0audit audit"
+
+
+NAMING = ("--history", "--qdrant-path", "--qdrant-url", "--collection", "--config")
+NAMED = (*NAMING, "--agent-python", "--api-key-env", "--node")
+
+
+@pytest.mark.parametrize("name", sorted(_ABOUT_INSTALL.pattern.split("(")[2].split(")")[0].split("|")))
+def test_a_printed_command_names_the_install_with_flags_that_it_takes(name: str) -> None:
+    """All that it takes, and none that it does not."""
+    words = name.split()
+    command: Any = typer.main.get_command(_app(words))
+    for word in words:
+        command = command.commands[word]
+    takes = {option for one in command.params for option in one.opts}
+    given = tuple(word for flag in NAMED for word in (flag, "X"))
+    kept = set(flags_of(name, given)[::2])
+    assert kept == takes & set(NAMED)
+    assert set(NAMING) <= kept

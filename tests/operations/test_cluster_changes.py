@@ -11,9 +11,10 @@ import pytest
 from mem0audit.core.server import parse_address
 from mem0audit.install.host import this_host
 from mem0audit.operations.repair import apply_repair, plan_repair
+from mem0audit.operations.residue import residue
 from tests.builders import copy_store
 from tests.operations.test_repair import ALL, Built, built
-from tests.operations.test_server_erase import delete, of_carol, served
+from tests.operations.test_server_erase import CAROL, delete, of_carol, served
 from tests.operations.test_server_repair import served as served_with_faults
 from tests.operations.test_snapshot import scrolled
 from tests.operations.test_toserver import check_same, move, on_server
@@ -69,6 +70,15 @@ def test_a_deletion_reaches_every_copy(cluster: QdrantCluster, tmp_path: Path) -
     for node in cluster.nodes:
         after = on_server(node, "mem0")
         assert after == {i: point for i, point in before.items() if i not in carols}
+    # each node keeps what it keeps, and lists its own snapshots
+    said = cluster[2].result("GET", "/collections/mem0/cluster")["local_shards"][0]["shard_id"]
+    cluster[2].result("POST", f"/collections/mem0/shards/{said}/snapshots")
+    found = residue(install, this_host(), scope=CAROL)
+    assert "2 other nodes of the cluster" in [one.what for one in found.not_searched]
+    found = residue(replace(install, nodes=tuple(cluster.urls[1:])), this_host(), scope=CAROL)
+    (copy,) = [one for one in found.copies if one.kind == "snapshot on the server"]
+    assert copy.path.startswith(f"{cluster[2].url}/collections/mem0/shards/{said}/snapshots/")
+    assert {f"the files of {url}" for url in cluster.urls} < {one.what for one in found.not_searched}
 
 
 @pytest.mark.thorough

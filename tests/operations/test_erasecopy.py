@@ -22,7 +22,6 @@ from mem0audit.core.errors import Refused
 from mem0audit.core.restore import RestorePlan
 from mem0audit.core.scopes import Scope
 from mem0audit.install.host import this_host
-from mem0audit.operations.audit import audit
 from mem0audit.operations.erase import apply_erase, plan_erase
 from mem0audit.operations.restore import apply_restore, plan_restore, refuse_erased
 from mem0audit.operations.verify import show_snapshot
@@ -30,6 +29,7 @@ from mem0audit.report.restore import restore_plan_json, restore_plan_text, resto
 from mem0audit.report.screen import Screen
 from mem0audit.stores import exchange
 from tests.builders import MemoryBuilder, RawHistory, RawPoints, copy_store
+from tests.operations.erased import LINKS_LEFT, MINE, back, keep, no_door, tell
 from tests.operations.sealed import Install as Sealed
 from tests.operations.sealed import audited, said
 from tests.operations.test_residue import plain_count
@@ -38,16 +38,6 @@ from tests.operations.test_snapshot import installed, take
 from tests.report.test_json import check
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memories are changed on Linux only")
-
-HERS = [
-    f'Carol hides "spare key" {n} under the flower pot, straße {n * 7} – 🔑\nof her flat' for n in range(6)
-]
-EARLIER = "Carol has told and taken back that she is going to move to Cuenca in spring"
-BEFORE_ALL = "Carol once said that her grandmother baked the best bread of all Galicia"
-ENTITY = "the flower pots of all the flats that Carol has keys of"
-BOBS = [f"Bob mows lawn number {n} on Saturdays when it does not rain in the morning" for n in range(4)]
-CHAT = "I am Carol, and I shall tell you where the spare keys of all my flats are"
-MINE = [*HERS, EARLIER, BEFORE_ALL, ENTITY, CHAT]
 
 
 class Made:
@@ -59,26 +49,7 @@ class Made:
         agent = self.agent = MemoryBuilder(folder / "install")
         self.history, self.vectors = agent.history, agent.vectors
         self.snapshots = folder / "snapshots"
-        with agent:
-            self.ids = [agent.add(text, user_id="carol") for text in HERS]
-            self.bobs = [agent.add(text, user_id="bob", metadata={"topic": "lawn"}) for text in BOBS]
-            agent.update(self.bobs[0], "Bob mows the first lawn on Sundays, when the others are in church")
-            self.before_all = agent.add(BEFORE_ALL, user_id="carol")
-            agent.plant_entity(ENTITY, self.ids[:2], user_id="carol")
-            agent.plant_entity("Saturdays", [self.ids[2], self.bobs[1]], user_id="bob")
-            agent.plant_entity("lawn mowers", self.bobs[:2], user_id="bob")
-            agent.add_inferred([CHAT], user_id="carol")
-            agent.add_inferred(["Bob likes the colour of the blue bowl in the kitchen"], user_id="bob")
-        self.first = take_unseen(self, folder)
-        agent.open()
-        agent.delete(self.before_all)
-        self.earlier = agent.add(EARLIER, user_id="carol")
-        agent.close()
-        audit(installed(self), this_host())
-        agent.open()
-        agent.delete(self.earlier)
-        agent.close()
-        self.snapshot = take(self, self.snapshots).path
+        self.told = tell(agent, folder, lambda: installed(self), lambda: take(self, self.snapshots).path)
         self.kept = blobs(self), rows_of_others(self), blobs(self, "mem0_entities")
         plan = undisturbed(
             lambda: plan_erase(
@@ -86,22 +57,19 @@ class Made:
             )
         )
         apply_erase(plan, this_host())
-        for name in ("install", "snapshots", "state"):
-            shutil.copytree(folder / name, folder / "kept" / name)
+        keep(folder)
 
     @property
     def install(self) -> Any:
         return replace(installed(self), agent_python=sys.executable)
 
     def again(self) -> Made:
-        for name in ("install", "snapshots", "state"):
-            shutil.rmtree(self.folder / name, ignore_errors=True)
-            shutil.copytree(self.folder / "kept" / name, self.folder / name)
+        back(self.folder)
         return self
 
     def plan(self, **options: Any) -> RestorePlan:
         wanted = {"install": self.install, **options}
-        return undisturbed(lambda: plan_restore(self.snapshot, this_host(), **wanted))
+        return undisturbed(lambda: plan_restore(self.told.snapshot, this_host(), **wanted))
 
     def text_of_hers(self) -> int:
         """In how many places of the published stores any of her texts stands, whole or in pieces."""
@@ -111,13 +79,6 @@ class Made:
 
 def every(place: Path) -> list[Path]:
     return [p for p in place.rglob("*") if p.is_file()] if place.is_dir() else [place] * place.exists()
-
-
-def take_unseen(made: Made, folder: Path) -> str:
-    """A snapshot that came from elsewhere: the ledger did not see what is in it."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_STATE_HOME", str(folder / "elsewhere"))
-        return take(made, made.snapshots).path
 
 
 def blobs(store: Any, collection: str = "mem0") -> dict[str, bytes]:
@@ -152,10 +113,8 @@ def check_others(made: Made, store: Any) -> None:
     assert blobs(store) == points
     assert rows_of_others(store) == log
     now = RawPoints(store.vectors, "mem0_entities").points()
-    assert {p.payload["data"]: p.payload["linked_memory_ids"] for p in now.values()} == {
-        "lawn mowers": sorted(made.bobs[:2]),
-        "Saturdays": [made.bobs[1]],
-    }
+    links = {p.payload["data"]: set(p.payload["linked_memory_ids"]) for p in now.values()}
+    assert links == {data: {made.told.bobs[n] for n in his} for data, his in LINKS_LEFT.items()}
     same = blobs(store, "mem0_entities").items() & entities.items()
     assert len(same) == 1  # the shared one lost a link
 
@@ -172,7 +131,7 @@ class At:
 
 def test_in_place_nothing_of_hers_is_ever_published(made: Made) -> None:
     """At no step of it, from the plan to the last name."""
-    assert plain_count(Path(made.snapshot) / "history.db", MINE)
+    assert plain_count(Path(made.told.snapshot) / "history.db", MINE)
     plan = made.plan()
     erase = plan.erase
     assert (erase.erasures, erase.memories, erase.entities, erase.links) == (1, 7, 1, 1)
@@ -195,13 +154,13 @@ def test_in_place_nothing_of_hers_is_ever_published(made: Made) -> None:
     assert made.text_of_hers() == 0
     check_others(made, made)
     log = RawHistory(made.history).rows()
-    hers = {*made.ids, made.earlier, made.before_all}
+    hers = made.told.hers
     assert {t for r in log if r["memory_id"] in hers for t in (r["old_memory"], r["new_memory"])} <= {
         "",
         None,
     }
-    assert [r["event"] for r in log if r["memory_id"] == made.ids[0]] == ["ADD", "DELETE"]
-    was = show_snapshot(None, made.snapshot).manifest
+    assert [r["event"] for r in log if r["memory_id"] == made.told.ids[0]] == ["ADD", "DELETE"]
+    was = show_snapshot(None, made.told.snapshot).manifest
     assert was is not None and set(done.manifest.findings) <= set(was.findings)
     assert done.manifest.counts["memories"] == (was.counts["memories"] or 0) - 7
     assert "less who was erased since" in restored_text(done, plan, Screen())
@@ -209,7 +168,7 @@ def test_in_place_nothing_of_hers_is_ever_published(made: Made) -> None:
     assert counted == check(restore_plan_json(plan), "restore-plan")["erase"]
     assert (counted["memories"], counted["history_rows"], counted["messages"]) == (7, 11, 2)
     with MemoryBuilder(made.agent.folder) as agent:
-        assert set(agent.points()) >= set(made.bobs)
+        assert set(agent.points()) >= set(made.told.bobs)
         assert not set(agent.points()) & hers
         agent.update(agent.add("Bob is well", user_id="bob"), "Bob is very well")
 
@@ -220,7 +179,7 @@ def test_elsewhere_with_the_snapshots_alone(
     """Another home, no ledger, no install: what the deletion wrote beside the snapshots says whose each row was."""
     monkeypatch.setenv("XDG_STATE_HOME", str(own_home / "state"))
     shutil.rmtree(made.folder / "install")
-    shutil.move(made.first, tmp_path / "first")  # not even the snapshot that has it as a memory
+    shutil.move(made.told.first, tmp_path / "first")  # not even the snapshot that has it as a memory
     plan = made.plan(install=None, to=str(tmp_path / "new"))
     assert (plan.erase.memories, plan.erase.rows, plan.erase.unattributed) == (7, 11, (0, 0))
     assert plan.erase.own  # nobody knows the agent: the format is what ours writes
@@ -246,7 +205,7 @@ def test_rows_are_attributed_by_the_other_snapshots(
     assert "Of 1 memory in its log (2 rows) nobody can say whose they were" in " ".join(
         restore_plan_text(plan, Screen()).split()
     )
-    shutil.rmtree(made.first)
+    shutil.rmtree(made.told.first)
     assert made.plan(install=None, to=str(tmp_path / "new")).erase.unattributed == (4, 2)
 
 
@@ -302,7 +261,7 @@ def test_one_that_was_cut_off_before_the_erasure_is_taken_back(made: Made) -> No
     (made.snapshots / RECORD).write_bytes(record)
     # no mem0 may do it here: then it is taken back at least
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mem0audit.operations.erasecopy.find_door_to_copy", _no_door)
+        patch.setattr("mem0audit.operations.erasecopy.find_door_to_copy", no_door)
         stuck = made.plan()
         assert stuck.lost is not None and "B905" in stuck.lost
         assert stuck.interrupted is not None and stuck.interrupted.course == "back"
@@ -313,10 +272,6 @@ def test_one_that_was_cut_off_before_the_erasure_is_taken_back(made: Made) -> No
     assert made.text_of_hers() == 0
     assert rows(made.history) == rows(copy / "mem0_dir" / "history.db")
     shutil.rmtree(copy)
-
-
-def _no_door(*_words: Any, **_options: Any) -> Any:
-    raise Refused("the agent's mem0 is too old")
 
 
 def test_a_kill_before_the_chain_of_seals_is_told(
@@ -387,11 +342,11 @@ def test_under_ours_where_the_agents_is_too_old_and_else_refused(made: Made, tmp
 
 
 def test_a_move_does_not_publish_a_pair_from_before_an_erasure(made: Made) -> None:
-    manifest = show_snapshot(None, made.snapshot).manifest
+    manifest = show_snapshot(None, made.told.snapshot).manifest
     assert manifest is not None
     with pytest.raises(Refused, match="is older than an erasure") as problem:
-        refuse_erased(manifest, made.snapshot, made.install, this_host(), True)
-    assert f"mem0audit snapshot restore {made.snapshot} --to NEWDIR" in (problem.value.hint or "")
+        refuse_erased(manifest, made.told.snapshot, made.install, this_host(), True)
+    assert f"mem0audit snapshot restore {made.told.snapshot} --to NEWDIR" in (problem.value.hint or "")
 
 
 def test_an_imported_backup_is_judged_by_its_memories(made: Made, tmp_path: Path) -> None:
@@ -401,11 +356,13 @@ def test_an_imported_backup_is_judged_by_its_memories(made: Made, tmp_path: Path
     from mem0audit.operations.backup import find_backup
 
     backup = tmp_path / "backup"
-    shutil.copytree(Path(made.snapshot) / "qdrant", backup / "qdrant")
-    shutil.copy(Path(made.snapshot) / "history.db", backup / "history.db")
+    shutil.copytree(Path(made.told.snapshot) / "qdrant", backup / "qdrant")
+    shutil.copy(Path(made.told.snapshot) / "history.db", backup / "history.db")
     later = this_host().now + 5
     points = RawPoints(backup / "qdrant")
-    points.edit(made.ids[0], lambda p: p.update(created_at="2999-01-01T00:00:00+00:00"))  # not to be believed
+    points.edit(
+        made.told.ids[0], lambda p: p.update(created_at="2999-01-01T00:00:00+00:00")
+    )  # not to be believed
     at_ = parse_erasures((made.snapshots / RECORD).read_bytes())[0].at
     since = datetime.fromtimestamp(at_ + 2, timezone.utc).isoformat()
     new = str(uuid.uuid4())

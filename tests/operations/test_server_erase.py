@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mem0audit.core.erase import Erased
-from mem0audit.core.errors import CouldNotRead, Failed
+from mem0audit.core.errors import CouldNotRead, Failed, Refused
 from mem0audit.core.model import Install, Origin
 from mem0audit.core.scopes import Scope
 from mem0audit.core.server import Secret, parse_address
@@ -18,6 +24,7 @@ from mem0audit.operations import erase
 from mem0audit.operations.erase import apply_erase, plan_erase
 from mem0audit.operations.mem0door import find_door
 from mem0audit.operations.residue import residue
+from mem0audit.report.questions import ON_SERVER
 from mem0audit.stores import mem0api
 from mem0audit.stores.mem0api import Mem0Worker
 from tests.builders import StoreCopy, copy_store
@@ -76,6 +83,14 @@ def test_a_scope_goes_and_nothing_else(
     qdrant.result("POST", "/collections/mem0/snapshots")
     before, entities = on_server(qdrant, "mem0"), on_server(qdrant, "mem0_entities")
     carols = of_carol(before)
+    # one log may serve several collections: what is left in another must not lose its texts there
+    shared = [{"id": min(carols), "vector": [1, 2], "payload": {"data": "x"}}]
+    qdrant.result("PUT", "/collections/others/points?wait=true", {"points": shared})
+    with pytest.raises(
+        Refused, match=r"1 memories of it would stay, and lose the texts of their log \(others\)"
+    ):
+        plan_erase(install, this_host(), scope=CAROL, only_this_store=True, redact=True)
+    qdrant.result("POST", "/collections/others/points/delete?wait=true", {"points": [min(carols)]})
     real, seen = erase._unlink, []
 
     def unlink(memory: Any, *arguments: Any) -> None:
@@ -86,8 +101,9 @@ def test_a_scope_goes_and_nothing_else(
     monkeypatch.setattr(erase, "_unlink", unlink)
     with agent(store):  # on a server it may go on
         plan = plan_erase(install, this_host(), scope=CAROL, only_this_store=True)
-        assert any("cannot be seen from here" in one for one in plan.warnings)
-        assert any("has the log open" in one for one in plan.warnings)
+        assert [(one.path, one.memories, one.is_here) for one in plan.elsewhere] == [(qdrant.url, 3, True)]
+        nobody, someone = plan.meanwhile
+        assert "cannot be seen from here" in nobody and "has the log open" in someone
         done = apply_erase(plan, this_host(), search=True)
     assert seen and key.encode() not in seen[0]
     assert key not in repr(plan) + repr(done) + repr(find_door(install, this_host()))
@@ -107,7 +123,7 @@ def test_a_scope_goes_and_nothing_else(
     ]
     assert any(one.kind == "snapshot on the server" for one in found.copies)
     (files,) = [one for one in found.not_searched if one.what == f"the files of {qdrant.url}"]
-    assert "deleted points among them" in files.why and "deleted_threshold" in files.why
+    assert "among them" in files.why and "mem0audit help on-server" in files.why
     (old,) = [one for one in found.copies if one.kind == "left by a move"]
     assert (old.path, old.memories) == (str(store.vectors), len(carols)) and old.remains
     redacted = residue(
@@ -154,3 +170,68 @@ def test_cut_off_and_what_came_in_between(
     with pytest.raises(Failed, match="1 memory of it came after it was looked at"):
         apply_erase(plan, this_host())
     assert of_carol(on_server(qdrant, "mem0")) == {"5"}
+
+
+@pytest.mark.thorough
+def test_with_a_key_that_may_only_read(qdrant_with_keys: QdrantServer, tmp_path: Path) -> None:
+    store, install = served(qdrant_with_keys, tmp_path, qdrant_with_keys.api_key)
+    carols = of_carol(on_server(qdrant_with_keys, "mem0"))
+    with pytest.raises(Failed, match="answered 403: the key may not write"):
+        delete(install_of(store, qdrant_with_keys, qdrant_with_keys.read_only_key))
+    assert of_carol(on_server(qdrant_with_keys, "mem0")) == carols
+    done = delete(install)
+    assert done.resumed and done.memories == len(carols)
+
+
+@pytest.mark.thorough
+def test_what_the_server_keeps_can_be_cleared_as_the_page_says(
+    start_qdrant: Callable[..., QdrantServer], tmp_path: Path
+) -> None:
+    """`help on-server`, call by call; looked for in every byte of the server's files. A snapshot from after the
+    deletion has it too before that, and none after it."""
+    qdrant = start_qdrant(environ={"QDRANT__STORAGE__OPTIMIZERS__FLUSH_INTERVAL_SEC": "1"})
+    _, install = served(qdrant, tmp_path)
+
+    def keeps() -> set[str]:
+        """In which kinds of files some of carol's texts are."""
+        found = set()
+        files = (Path(folder, name) for folder, _, names in os.walk(qdrant.folder) for name in names)
+        for one in files:
+            with suppress(FileNotFoundError):  # of a segment that goes just now
+                if one != qdrant.log and b"SECRETCAROL" in one.read_bytes():
+                    found |= {"segments", "wal", "snapshots"} & set(one.parts) or {str(one)}
+        return found
+
+    done = delete(install, search=True)
+    assert done.after is not None and not done.erased
+    qdrant.result("POST", "/collections/mem0/snapshots?wait=true")
+    assert keeps() == {"segments", "wal", "snapshots"}
+    found = residue(install, this_host(), scope=CAROL)
+    (named,) = [one.what for one in found.not_searched if one.what.startswith("snapshots on the server")]
+    url = named.split(", ")[1]
+    (files,) = [one.why for one in found.not_searched if one.what == f"the files of {qdrant.url}"]
+    assert "until newer writes have filled 2 MB of it" in files
+    change, back = re.findall(r"-X PATCH .* -d '(.*)'", ON_SERVER)
+    for body in (change, back):
+        for name in ("mem0", "mem0_entities"):
+            path = f"/collections/{name}"
+            qdrant.result("PATCH", path, json.loads(body))
+            _wait(lambda path=path: qdrant.result("GET", path)["status"] == "green")  # type: ignore[misc]
+    _wait(lambda: keeps() == {"wal", "snapshots"})
+    (filling,) = re.findall(r"sed 's/\.\*/(.*)/' \| curl -X POST \"\$U(.*?)\"", ON_SERVER)
+    for _ in range(3):
+        for name in ("mem0", "mem0_entities"):
+            body = filling[0].replace("&", "x" * 900_000)  # of 1 MB: the server's log is smaller here
+            qdrant.result("POST", f"/collections/{name}{filling[1]}", json.loads(body))
+    _wait(lambda: keeps() == {"snapshots"})
+    qdrant.result("DELETE", url.removeprefix(qdrant.url))
+    assert keeps() == set()
+    qdrant.result("POST", "/collections/mem0/snapshots?wait=true")
+    assert keeps() == set()
+
+
+def _wait(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.1)

@@ -32,6 +32,19 @@ from mem0audit.report.screen import Screen
 from mem0audit.stores import exchange
 from tests.builders import MemoryBuilder, RawHistory
 from tests.operations.conftest import quicker
+from tests.operations.erased import (
+    BEFORE_ALL,
+    BOBS,
+    EARLIER,
+    ENTITY,
+    HERS,
+    LINKS_LEFT,
+    MINE,
+    back,
+    keep,
+    no_door,
+    tell,
+)
 from tests.operations.test_restore import at, die, in_child, steps
 from tests.qdrant_server import QdrantServer
 from tests.report.test_json import check
@@ -41,17 +54,8 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="memories are changed on Linux only"),
 ]
 
-HERS = [
-    f'Carol hides "spare key" {n} under the flower pot, straße {n * 7} – 🔑\nof her flat' for n in range(6)
-]
-EARLIER = "Carol has told and taken back that she is going to move to Cuenca in spring"
-BEFORE_ALL = "Carol once said that her grandmother baked the best bread of all Galicia"
-ENTITY = "the flower pots of all the flats that Carol has keys of"
-BOBS = [f"Bob mows lawn number {n} on Saturdays when it does not rain in the morning" for n in range(4)]
 # nearly what she said, and his own
-BOBS.append(HERS[0].replace("Carol hides", "Bob seeks"))
-CHAT = "I am Carol, and I shall tell you where the spare keys of all my flats are"
-MINE = [*HERS, EARLIER, BEFORE_ALL, ENTITY, CHAT]
+NEARLY = HERS[0].replace("Carol hides", "Bob seeks")
 LATER = "Carol came back, and wants to be reminded of her dentist on the first of March"
 NAMES = ("mem0", "mem0_entities")
 FRAGMENTS = [EARLIER[:30], BEFORE_ALL[:30], ENTITY[:30], *(f"Carol hides {t}" for t in ('"spare',))]
@@ -73,29 +77,7 @@ class Made:
         self.server, self.folder, self.state = server, folder, folder / "state"
         agent = self.agent = MemoryBuilder(folder / "install", server=server.url)
         self.history, self.snapshots = agent.history, folder / "snapshots"
-        with agent:
-            self.ids = [agent.add(text, user_id="carol") for text in HERS]
-            self.bobs = [
-                agent.add(text, user_id="bob", metadata={"topic": "lawn", "n": 0.1}) for text in BOBS
-            ]
-            agent.update(self.bobs[0], "Bob mows the first lawn on Sundays, when the others are in church")
-            self.before_all = agent.add(BEFORE_ALL, user_id="carol")
-            agent.plant_entity(ENTITY, self.ids[:2], user_id="carol")
-            agent.plant_entity("Saturdays", [self.ids[2], self.bobs[1]], user_id="bob")
-            agent.plant_entity("lawn mowers", self.bobs[:2], user_id="bob")
-            agent.add_inferred([CHAT], user_id="carol")
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("XDG_STATE_HOME", str(folder / "elsewhere"))
-            self.first = self.take()  # the ledger did not see what is in it
-        agent.open()
-        agent.delete(self.before_all)
-        self.earlier = agent.add(EARLIER, user_id="carol")
-        agent.close()
-        audits.audit(self.install, this_host())
-        agent.open()
-        agent.delete(self.earlier)
-        agent.close()
-        self.snapshot = self.take()
+        self.told = tell(agent, folder, lambda: self.install, self.take, [*BOBS, NEARLY])
         self.theirs = self.of_others()
         apply_erase(
             plan_erase(self.install, this_host(), scope=Scope("carol"), only_this_store=True), this_host()
@@ -104,8 +86,7 @@ class Made:
         self.later = agent.add(LATER, user_id="carol")
         agent.close()
         self.points = {name: self.scrolled(name) for name in NAMES}
-        for name in ("install", "snapshots", "state"):
-            shutil.copytree(folder / name, folder / "kept" / name)
+        keep(folder)
 
     @property
     def install(self) -> Install:
@@ -131,7 +112,9 @@ class Made:
             for p in self.scrolled(f"{base}_entities")
             if p["payload"].get("user_id") == "bob"
         ]
-        rows = [dict(r) for r in RawHistory(history or self.history).rows() if r["memory_id"] in self.bobs]
+        rows = [
+            dict(r) for r in RawHistory(history or self.history).rows() if r["memory_id"] in self.told.bobs
+        ]
         kinds = []
         for name in (base, f"{base}_entities"):
             info = self.server.result("GET", f"/collections/{name}")
@@ -142,9 +125,7 @@ class Made:
     def again(self) -> Made:
         if not self.server.running:
             self.server.start()
-        for name in ("install", "snapshots", "state"):
-            shutil.rmtree(self.folder / name, ignore_errors=True)
-            shutil.copytree(self.folder / "kept" / name, self.folder / name)
+        back(self.folder)
         for name in self.server.collections() - set(NAMES):
             self.server.result("DELETE", f"/collections/{name}")
         for name in NAMES:
@@ -157,7 +138,7 @@ class Made:
 
     def plan(self, **options: Any) -> RestorePlan:
         install = options.pop("install", self.install)
-        snapshot = options.pop("snapshot", self.snapshot)
+        snapshot = options.pop("snapshot", self.told.snapshot)
         return plan_server_restore(snapshot, this_host(), install, **options)
 
     def restore(self, **options: Any) -> Restored:
@@ -190,15 +171,13 @@ def check_restored(made: Made, base: str = "mem0", history: Path | str | None = 
     assert made.text_of_hers(base, history) == 0
     assert made.of_others(base, history) == made.theirs
     assert {p["payload"]["user_id"] for p in made.scrolled(base)} == {"bob"}
-    links = {
-        p["payload"]["data"]: p["payload"]["linked_memory_ids"] for p in made.scrolled(f"{base}_entities")
-    }
-    assert links == {"lawn mowers": sorted(made.bobs[:2]), "Saturdays": [made.bobs[1]]}
+    entities = (p["payload"] for p in made.scrolled(f"{base}_entities"))
+    links = {one["data"]: set(one["linked_memory_ids"]) for one in entities}
+    assert links == {data: {made.told.bobs[n] for n in his} for data, his in LINKS_LEFT.items()}
     log = RawHistory(history or made.history).rows()
-    hers = {*made.ids, made.earlier, made.before_all}
-    texts = {t for r in log if r["memory_id"] in hers for t in (r["old_memory"], r["new_memory"])}
+    texts = {t for r in log if r["memory_id"] in made.told.hers for t in (r["old_memory"], r["new_memory"])}
     assert texts <= {"", None}
-    assert [r["event"] for r in log if r["memory_id"] == made.ids[0]] == ["ADD", "DELETE"]
+    assert [r["event"] for r in log if r["memory_id"] == made.told.ids[0]] == ["ADD", "DELETE"]
 
 
 @pytest.fixture(scope="module")
@@ -221,7 +200,7 @@ def made(built: Made, qdrant: QdrantServer, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_in_place_killed_at_its_end_and_finished(made: Made) -> None:
     """By the same command, with the copy that was made, though there is no mem0 any more."""
-    assert count(Path(made.snapshot) / "server/mem0.snapshot", HERS) >= len(
+    assert count(Path(made.told.snapshot) / "server/mem0.snapshot", HERS) >= len(
         HERS
     )  # it can be found where it is
     was = made.scrolled("mem0")
@@ -243,7 +222,7 @@ def test_in_place_killed_at_its_end_and_finished(made: Made) -> None:
     assert done.resumed and done.between == ()
     check_restored(made)
     check_nothing_left(made)
-    assert (done.manifest.counts["memories"], done.manifest.counts["entities"]) == (5, 2)
+    assert (done.manifest.counts["memories"], done.manifest.counts["entities"]) == (6, 2)
     with made.agent as agent:
         agent.open()
         agent.update(agent.add("Bob is well", user_id="bob"), "Bob is very well")
@@ -258,10 +237,6 @@ def killed(name: str, number: int, made: Made, plan: RestorePlan) -> None:
 def check_nothing_left(made: Made) -> None:
     assert made.left() == set()
     assert not list(made.folder.glob("install/**/.*mem0audit-restoring"))
-
-
-def no_door(*_words: Any, **_options: Any) -> Any:
-    raise Refused("the agent's mem0 is too old")
 
 
 def test_elsewhere_with_the_snapshots_alone(
@@ -285,7 +260,7 @@ def test_elsewhere_with_the_snapshots_alone(
     assert "less who was erased since" in restored_text(done, plan, Screen())
     assert check(restored_json(done, plan), "restore")["erased"]["memories"] == 7
     assert (done.erased.memories, done.erased.rows, done.erased.unattributed) == (7, 11, (0, 0))
-    assert done.collection == f"mem0-{Path(made.snapshot).name.lower()}"
+    assert done.collection == f"mem0-{Path(made.told.snapshot).name.lower()}"
     check_restored(made, done.collection, done.history)
     assert made.left() == {done.collection, f"{done.collection}_entities"}
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["history.db", "new"]
