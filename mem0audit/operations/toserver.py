@@ -203,7 +203,7 @@ def _check_target(
         )
     if not connection.get(collection_path(one.name, "exists"))["exists"]:
         return
-    points = serverpoints.count(connection, one.name)
+    points = len(serverpoints.ids_in(connection, one.name))
     if points and not ours:
         raise Refused(
             f"{address.url} has a collection {one.name} with {points:,} points already, which no move of this store "

@@ -33,10 +33,16 @@ _ABOUT_INSTALL = re.compile(
 _NAMED = re.compile(r" --(history|qdrant-path|qdrant-url|config|snapshot)\b")
 
 
-def _log_flags(flags: tuple[str, ...]) -> tuple[str, ...]:
-    """Of the flags that name an install, those that `log` takes."""
+_OF_CLUSTERS = ("audit", "snapshot create", "snapshot restore", "snapshot verify")
+
+
+def _taken(flags: tuple[str, ...], command: str) -> tuple[str, ...]:
+    """Of the flags that name an install, those that a command takes."""
     pairs = zip(flags[::2], flags[1::2], strict=True)
-    return tuple(word for pair in pairs if pair[0] in ("--history", "--config") for word in pair)
+    if command == "log":
+        return tuple(word for pair in pairs if pair[0] in ("--history", "--config") for word in pair)
+    nodes_too = command in _OF_CLUSTERS
+    return tuple(word for pair in pairs if nodes_too or pair[0] != "--node" for word in pair)
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,7 @@ class Screen:
 
     def command(self, name: str, *words: str) -> str:
         """A command of ours for the same install, quoted for a shell."""
-        return " ".join([self.program, name, *(shell_word(w) for w in (*self.flags, *words))])
+        return " ".join([self.program, name, *(shell_word(w) for w in (*_taken(self.flags, name), *words))])
 
     def ours(self, text: str) -> str:
         """`text` with our own commands in it spelled as the user called us; a line that is a command about
@@ -70,8 +76,7 @@ class Screen:
     def _ours(self, line: str) -> str:
         found = _ABOUT_INSTALL.match(line)
         if found and self.flags and not line.rstrip().endswith((".", ":")) and not _NAMED.search(line):
-            flags = self.flags if found[2] != "log" else _log_flags(self.flags)
-            words = " ".join(shell_word(w) for w in flags)
+            words = " ".join(shell_word(w) for w in _taken(self.flags, found[2]))
             line = f"{found[1]}{found[2]} {words}{line[found.end() :]}" if words else line
         line = line.replace("sudo mem0audit ", f"sudo {self.program_for_root or self.program} ")
         if self.program in line:

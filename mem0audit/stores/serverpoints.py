@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
-from mem0audit.core.errors import Failed
+from mem0audit.core.errors import Failed, ServerProblem
 from mem0audit.core.model import PointId
 from mem0audit.stores.pickles import Opaque, PointVectors, WholePoint
-from mem0audit.stores.server import ANSWER_S, Connection, collection_path, result_of
+from mem0audit.stores.server import ANSWER_S, Connection, collection_path, fewer, result_of
 
 dumps: Callable[[Any], bytes] | None = None
 with suppress(ImportError):
@@ -162,11 +162,6 @@ def create_alike(connection: Connection, name: str, kind: Kind) -> None:
         connection.put(collection_path(name, "index"), index, timeout=WRITE_S, wait="true")
 
 
-def count(connection: Connection, name: str) -> int:
-    """How many points a collection has, counted. Raises ServerProblem."""
-    return int(connection.post(collection_path(name, "points", "count"), {"exact": True})["count"])
-
-
 def ids_in(connection: Connection, name: str) -> set[PointId]:
     """The ids of all points. Raises ServerProblem."""
     pages = _pages(connection, name, {"limit": 10_000, "with_payload": False, "with_vector": False})
@@ -179,13 +174,18 @@ def whole_pages(connection: Connection, name: str, at_once: int = AT_ONCE) -> It
 
 
 def _pages(connection: Connection, name: str, asked: dict[str, Any]) -> Iterator[list[dict[str, Any]]]:
-    offset: Any = None
+    body = dict(asked)
     while True:
-        body = {**asked, "offset": offset}
-        page = connection.post(collection_path(name, "points", "scroll"), body, timeout=WRITE_S)
+        try:
+            page = connection.post(collection_path(name, "points", "scroll"), body, timeout=WRITE_S)
+        except ServerProblem as problem:
+            if (less := fewer(problem, body["limit"])) is None:
+                raise
+            body["limit"] = less
+            continue
         yield page["points"]
-        offset = page.get("next_page_offset")
-        if offset is None:
+        body["offset"] = page.get("next_page_offset")
+        if body["offset"] is None:
             return
 
 
@@ -269,6 +269,9 @@ class Carrier:
         self.cosine = distance == "Cosine"
         self.there = there
         """Ids that a run that was cut off may have written: they are read first."""
+        strict = reading.get(collection_path(name))["config"].get("strict_mode_config") or {}
+        self.most: int | None = strict.get("upsert_max_batchsize") if strict.get("enabled") else None
+        """How many points the collection's strict mode takes at once."""
         self.written = 0
         self.found = 0
         self._sum = 0
@@ -280,8 +283,9 @@ class Carrier:
         new = points
         if self.there:
             new = self._without_those_that_are_there(points)
-        if new:
-            self._send(new)
+        at_once = self.most or len(new)
+        for start in range(0, len(new), at_once or 1):
+            self._send(new[start : start + at_once])
 
     def end(self) -> None:
         """Everything is on the server, and proven."""

@@ -20,7 +20,7 @@ from typing import Any, Final
 from mem0audit.core.errors import Refused, ServerProblem
 from mem0audit.core.snapshot import CollectionCopy, PayloadDigest
 from mem0audit.stores import files
-from mem0audit.stores.server import ANSWER_S, Connection, clean, collection_path
+from mem0audit.stores.server import ANSWER_S, Connection, clean, collection_path, fewer
 
 WORK_S: Final = 3600.0
 """How long a server may work at a snapshot before it answers."""
@@ -34,8 +34,7 @@ UPLOADED: Final = "mem0audit.snapshot"
 snapshots, also when the collection is removed; and lists there only what ends like a snapshot (1.16.3). What it made a
 shard of it removes by itself."""
 PAGE: Final = 1000
-FEWEST: Final = 10
-"""Points a page, where the payloads are so large that more of them are too much for one answer."""
+"""Points a page."""
 
 
 @dataclass(frozen=True)
@@ -401,9 +400,9 @@ def read_digest(connection: Connection, collection: str, *, every_copy: bool = F
         try:
             page = connection.post(path, body)
         except ServerProblem as problem:
-            if problem.kind != "too-large" or body["limit"] <= FEWEST:
+            if (less := fewer(problem, body["limit"])) is None:
                 raise
-            body["limit"] = max(FEWEST, body["limit"] // 10)
+            body["limit"] = less
             continue
         for point in page["points"]:
             digest.add(point["id"], point.get("payload") or {})

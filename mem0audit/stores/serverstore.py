@@ -12,7 +12,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import repeat
 from typing import Any, Final, Literal, TypeVar
 
@@ -32,7 +32,7 @@ from mem0audit.core.model import (
 )
 from mem0audit.core.reading import ENTITIES_SUFFIX, TELEMETRY_COLLECTIONS
 from mem0audit.stores.pickles import normalise_id
-from mem0audit.stores.server import Connection, clean, collection_path, result_of
+from mem0audit.stores.server import Connection, clean, collection_path, fewer, result_of
 from mem0audit.stores.serverpoints import at_once
 
 T = TypeVar("T")
@@ -82,6 +82,20 @@ class ServerStore:
         self.pause = pause
         self.alone = alone
         self.vectors = vectors
+        self._silent_since: ServerProblem | None = None
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """For what asks about one collection: a server that gave no answer in time is not waited for once more, for
+        each further one. Raises ServerProblem."""
+        if self._silent_since is not None:
+            raise self._silent_since
+        try:
+            yield
+        except ServerProblem as problem:
+            if problem.kind == "timeout":
+                self._silent_since = problem
+            raise
 
     def layout(self) -> StoreLayout:
         """The collections there are; never raises: `problem` says why the server could not be asked."""
@@ -115,9 +129,10 @@ class ServerStore:
         rows: dict[PointId, T] = {}
         problem = None
         try:
-            for page, vectors in self._pages(collection):
-                for (point_id, payload), vector in zip(page, vectors):  # noqa: B905 - one may be without end
-                    rows[point_id] = keep(NO_ROW, point_id, payload, vector)
+            with self.waiting():
+                for page, vectors in self._pages(collection):
+                    for (point_id, payload), vector in zip(page, vectors):  # noqa: B905 - one may be without end
+                        rows[point_id] = keep(NO_ROW, point_id, payload, vector)
         except ServerProblem as error:
             problem = self.problem(error, len(rows))
         return PointsRead(FileState(collection.path, way="scroll", problem=problem), rows)
@@ -129,7 +144,8 @@ class ServerStore:
         if not _is_point_id(wanted):
             return ()
         body = {"ids": [wanted], "with_payload": True, "with_vector": True}
-        found = self.connection.post(collection_path(collection.name, "points"), body)
+        with self.waiting():
+            found = self.connection.post(collection_path(collection.name, "points"), body)
         return tuple(
             FoundPoint(NO_ROW, one, payload, vector_facts(raw.get("vector")), winner=True)
             for (one, payload), raw in zip(self._points_of(found), found, strict=True)
@@ -143,7 +159,8 @@ class ServerStore:
         there: set[str] = set()
         for start in range(0, len(asked), IDS_AT_ONCE):
             body = {"ids": asked[start : start + IDS_AT_ONCE], "with_payload": False, "with_vector": False}
-            found = self.connection.post(collection_path(collection.name, "points"), body)
+            with self.waiting():
+                found = self.connection.post(collection_path(collection.name, "points"), body)
             there.update(of_id[one] for one, _ in self._points_of(found) if one in of_id)
         return frozenset(there)
 
@@ -179,10 +196,10 @@ class ServerStore:
                     if problem.status == 429 and (wait := next(waits, None)) is not None:
                         self.pause(wait)
                         continue
-                    if problem.kind == "too-large" and limit > 1:
-                        limit = max(1, limit // 8)
-                        continue
-                    raise
+                    if (less := fewer(problem, limit)) is None:
+                        raise
+                    limit = less
+                    continue
                 waits = iter(PATIENCE_S)
                 if len(raw) > LARGE_PAGE:
                     limit = max(1, limit // 2)

@@ -6,6 +6,7 @@ import os
 import stat
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,3 +78,25 @@ def test_our_commands_in_advice_name_the_program_and_the_install() -> None:
     assert ours("mem0audit users shows them.") == "scripts/mem0audit users shows them."
     assert ours("pip install mem0audit now") == "pip install mem0audit now"
     assert ours("/opt/mem0audit audit") == "/opt/mem0audit audit"
+
+
+def test_nodes_of_a_cluster_are_named_where_they_are_taken() -> None:
+    from typer.main import get_command
+
+    from mem0audit.cli.main import _app
+
+    def takes(command: Any, *words: str) -> bool:
+        for word in words:
+            command = command.commands[word]
+        return any("--node" in option.opts for option in command.params)
+
+    look = Screen(flags=("--qdrant-url", "http://q:6333", "--node", "http://r:6333"))
+    whole = get_command(_app([]))
+    names = "audit status show users recover repair delete relocate residue prune export as-of new review"
+    for name in (*names.split(), "snapshot create", "snapshot restore", "snapshot verify"):
+        command = look.command(name)
+        assert ("--node" in command) == takes(whole, *name.split()), command
+        assert look.ours(f"mem0audit {name} -x").endswith(" -x")
+    assert (
+        look.ours("mem0audit recover --dry-run") == "mem0audit recover --qdrant-url http://q:6333 --dry-run"
+    )
