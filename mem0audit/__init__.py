@@ -25,12 +25,13 @@ def locate(
     collection: str | None = None,
     config: str | None = None,
     agent_python: str | None = None,
+    nodes: Sequence[str] = (),
 ) -> Install:
     """The install that these paths mean, each value with what decided it; the rest as the command finds it:
     mem0audit.toml, MEM0_DIR, mem0's defaults.
 
     `config` is a YAML, JSON or TOML file with the dict given to `Memory.from_config`, or `module:NAME`; `api_key_env`
-    the name of the variable that holds the key of the server at `qdrant_url`.
+    the name of the variable that holds the key of the server at `qdrant_url`; `nodes` the other nodes of its cluster.
     Nothing is opened. Raises `mem0audit.core.errors.UsageProblem` or `CouldNotRead` for a bad configuration.
     """
     from mem0audit.install.host import this_host
@@ -45,6 +46,7 @@ def locate(
         collection=collection,
         config=config,
         agent_python=agent_python,
+        nodes=tuple(nodes),
     )
     return find(flags, this_host())
 
@@ -59,17 +61,24 @@ def audit(
     collection: str | None = None,
     config: str | None = None,
     agent_python: str | None = None,
+    nodes: Sequence[str] = (),
     select: Sequence[str] = (),
     ignore: Sequence[str] = (),
     ledger: bool = True,
+    vectors: bool = False,
+    consistent: bool = False,
 ) -> Report:
     """Audit an install, beside a running agent or without: read-only, as the command `mem0audit audit` does.
 
     The install is `install`, or what `locate` makes of the other paths. `select` and `ignore` are rule codes
     or beginnings of codes. With `ledger` both stores are compared with the last seal, and whose each memory is goes
-    into mem0audit's own file under `~/.local/state`; without, nothing is written anywhere. The report's findings hold
-    no memory text. Raises what `locate` raises, and nothing for what cannot be read: `report.not_checked` names it.
+    into mem0audit's own file under `~/.local/state`; without, nothing is written anywhere. Of a server too, with
+    `vectors` the vectors are looked at, and with `consistent` each collection is read as of one instant (it needs
+    `mem0audit[edge]`, and a key that may manage). The report's findings hold no memory text. Raises what `locate`
+    raises, UsageProblem for `consistent` without that package, and nothing for what cannot be read:
+    `report.not_checked` names it.
     """
+    from mem0audit.core.server import ServerRead
     from mem0audit.install.config import load_settings
     from mem0audit.install.host import this_host
     from mem0audit.operations.audit import audit as run
@@ -86,6 +95,7 @@ def audit(
             collection=collection,
             config=config,
             agent_python=agent_python,
+            nodes=nodes,
         )
     host = this_host()
     return run(
@@ -97,6 +107,7 @@ def audit(
         interrupted=interrupted(install, host),
         left_moves=left_moves(install, host, ledger=ledger),
         ledger=ledger,
+        how=ServerRead(vectors=vectors, instant=consistent),
     )
 
 

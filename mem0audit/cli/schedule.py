@@ -284,7 +284,7 @@ def _set_up(asked: _Options, named: Named, what_of: Callable[[Install, Host], Wh
         host,
         what,
         Asked(
-            _program(),
+            (*_trusting(install, host), *_program()),
             _install_words(named, install, host),
             asked.at,
             "user" if asked.user else "system",
@@ -320,6 +320,14 @@ def _run_once(plan: SchedulePlan, host: Host, wanted: bool | None) -> RunOnce:
         return RunOnce(why_not="it deletes, and may stop the agent: --run runs it now")
     say(f"mem0audit: running it once, as the timer will: {once(plan).partition(';')[0]}")
     return run_once(plan, host)
+
+
+def _trusting(install: Install, host: Host) -> tuple[str, ...]:
+    """What gives the job the authority that the server's certificate is of, where this environment names one."""
+    named = host.environ.get("SSL_CERT_FILE")
+    if not named or install.server_url is None or not install.server_url.value.startswith("https:"):
+        return ()
+    return shutil.which("env") or "/usr/bin/env", f"SSL_CERT_FILE={Path(host.cwd, named)}"
 
 
 def _program() -> tuple[str, ...]:

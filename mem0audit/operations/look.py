@@ -393,8 +393,10 @@ def points_beside_logs(
 
 
 def _missing_ids(vectors: _Vectors | None, log: _Log) -> frozenset[str]:
-    """Memories that the log calls live and the folder lacks."""
-    if log.timeline is None or vectors is None:
+    """Memories that the log calls live and the store lacks; none where it was not read whole."""
+    if log.timeline is None or vectors is None or vectors.layout.problem is not None:
+        return frozenset()
+    if any(c.read.file.problem is not None for c in vectors.memories):
         return frozenset()
     there = {i for c in vectors.memories for i in c.by_id}
     return frozenset(i for i, _ in log.timeline.live() if i not in there)

@@ -226,7 +226,7 @@ def _check_target(
             f"{address.url} has an alias {one.name}, of {stands_for}: mem0 does not start on one",
             "remove the alias there, or name another server",
         )
-    points = serverpoints.count(connection, one.name)
+    points = len(serverpoints.ids_in(connection, one.name))
     if points and not ours:
         look = ["--history", seen.history.value, "--qdrant-url", address.url]
         look += ["--api-key-env", key_from[1:]] if key_from is not None else []

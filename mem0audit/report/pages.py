@@ -77,7 +77,14 @@ def status_text(found: Status, screen: Screen) -> str:
     elif install.vectors is None:
         lines.append(f"{'vectors':<{width}}  {escape(install.provider)}: not Qdrant, so only the log is read")
     collection = install.collection
-    lines.append(f"{'collection':<{width}}  {escape(collection.value)}  from {escape(collection.decided_by)}")
+    said = [escape(collection.value), f"from {escape(collection.decided_by)}"]
+    layout = None if found.server is None else found.server.layout
+    if layout is not None and layout.problem is None:
+        if collection.value in layout.aliases:
+            said.append(f"an alias of {escape(layout.aliases[collection.value])}")
+        elif all(one.name != collection.value for one in layout.collections):
+            said.append("not there")
+    lines.append(f"{'collection':<{width}}  {'  '.join(said)}")
     lines += ["", *moved_lines(found.moved, screen)]
     lines += [*_kept(found, screen), *_ledger(found, screen), *_agent(found, screen)]
     if found.candidates:

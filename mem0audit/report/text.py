@@ -490,6 +490,9 @@ def _now(
             if "L106" in groups and _not_named(report):
                 named = f"{screen.program} audit --config FILE"
                 steps.append(("If the agent's configuration names another folder, look there:", (named,)))
+            if "Q951" in groups:
+                why = f"{screen.program} explain Q951"
+                steps.append(("Before anything is added back: is the server's volume the right one?", (why,)))
             back = _go_back(report, screen, len(groups.get("D302", ())))
             return steps + (back or [_add_back(screen)])
         if incident.advice:
@@ -525,6 +528,8 @@ def _unread_store(report: Report, screen: Screen) -> tuple[str, tuple[str, ...]]
     whys = {n.what: n.why for n in report.not_checked if n.gap}
     server = report.install.server_url
     unread = [path for path in (*report.store_paths, *([server.value] if server else [])) if path in whys]
+    if not unread and server is not None:  # one of its collections
+        unread = [path for path in whys if path.startswith(f"{server.value}/collections/")]
     if not unread:
         return None
     if any("permission denied" in whys[path] for path in unread):
@@ -851,7 +856,8 @@ def _good(report: Report, screen: Screen) -> list[str]:
     if report.copy is not None:
         text += f" As of {_as_of(report.copy)}."
     elif lasting and all(lasting):
-        text += " Durable."
+        alone = report.install.server_url is not None
+        text += f" The log is durable. {_nothing_at_risk(report)}" if alone else " Durable."
     text += _last_snapshot(report)
     tail = []
     notes = [code for code in _codes(report) if code != "B901"]

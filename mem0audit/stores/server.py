@@ -89,6 +89,7 @@ class Connection:
         """The other nodes of its cluster, where the user named them: what only the node that has a shard does."""
         self.silent: str | None = None
         """What was said of it when it gave no answer in time, where whoever asked will not wait for it again."""
+        self._answered = False
         self._http: http.client.HTTPConnection | None = None
         self.end = 0.0
         """Until when the answer must have come, by time.monotonic()."""
@@ -310,6 +311,7 @@ class Connection:
         self.end = time.monotonic() + timeout
         with self._failing():
             response = connection.getresponse()
+            self._answered = True
             if response.status == 200:
                 return response
             said = b"" if 300 <= response.status < 400 else response.read(64 << 10)
@@ -375,6 +377,8 @@ class Connection:
         if isinstance(error, ConnectionRefusedError):
             return self._problem("unreachable", "connection refused", "is the server running there?")
         if isinstance(error, (http.client.IncompleteRead, http.client.RemoteDisconnected, ConnectionError)):
+            if not self._answered:  # the gRPC port, and one that wants https, do so
+                return self._problem("cut", "the connection ended before there was an answer", _REST_PORT)
             return self._problem("cut", "the connection ended in the middle of an answer")
         if isinstance(error, http.client.HTTPException):
             return self._not_qdrant("what answers there does not speak HTTP")
@@ -393,8 +397,9 @@ class Connection:
             what = f"answers with a redirect to {where}, which is not followed"
             return self._problem("redirect", what, _DIRECT, status)
         if status == 401 or (status == 403 and not told):
-            what = "wants an API key" if self._key is None else "does not accept the API key"
-            return self._problem("key", what, _KEY, status)
+            if self._key is None:
+                return self._problem("key", "wants an API key", _KEY, status)
+            return self._problem("key", "does not accept the API key", "is it this server's?", status)
         if status == 403:
             return self._problem("forbidden", f"the API key may not do this: {told}", status=status)
         if status == 404 and told:
@@ -403,7 +408,7 @@ class Connection:
             return self._not_qdrant(f"answers {status} where a Qdrant server has something", status)
         if status >= 500:
             return self._problem("server", f"answers {status}{': ' + told if told else ''}", status=status)
-        return self._problem("refused", told, status=status)
+        return self._problem("refused", told, _STRICT if _OF_STRICT_MODE.search(told) else None, status)
 
     def _problem(
         self, kind: str, what: str, hint: str | None = None, status: int | None = None
@@ -447,9 +452,14 @@ class _TimedReads(io.RawIOBase):
         super().close()
 
 
+_REST_PORT: Final = "is it the REST port (6333) of a Qdrant server?"
 _KEY: Final = "name the variable that holds it with --api-key-env"
 _DIRECT: Final = "give the address it leads to, if it is yours"
 _TRUST: Final = "SSL_CERT_FILE names a file with the certificate of your own authority"
+_STRICT: Final = "that is the collection's strict mode, which stops mem0 too: mem0audit explain Q953"
+_OF_STRICT_MODE: Final = re.compile(
+    r"limit exceeded|index required|rate limit|exact search disabled|limit of .* reached", re.IGNORECASE
+)
 _NO_ROUTE: Final = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EADDRNOTAVAIL)
 
 
@@ -469,9 +479,19 @@ def _parsed(answer: bytes, address: ServerAddress) -> Any:
 
 
 def _not_qdrant(address: ServerAddress, why: str, status: int | None = None) -> ServerProblem:
-    return ServerProblem(
-        "not-qdrant", f"{address.url}: {why}", "is it the REST port (6333) of a Qdrant server?", status
-    )
+    return ServerProblem("not-qdrant", f"{address.url}: {why}", _REST_PORT, status)
+
+
+_MOST_AT_ONCE: Final = re.compile(r'Limit exceeded \d+ > (\d+) for "limit"')
+
+
+def fewer(problem: ServerProblem, points: int) -> int | None:
+    """How many points to ask for where a page of so many is refused: too large for us, or more than the collection's
+    strict mode gives at once, which says how many that is (1.16.3). None where the problem is another one."""
+    if problem.kind == "too-large" and points > 1:
+        return max(1, points // 8)
+    most = _MOST_AT_ONCE.search(problem.message) if problem.kind == "refused" else None
+    return int(most[1]) if most is not None and 0 < int(most[1]) < points else None
 
 
 def checked_key(key: Secret) -> Secret:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from mem0audit.core.errors import ServerProblem
 from mem0audit.core.model import PointId
-from mem0audit.stores.server import Connection, collection_path, result_of
+from mem0audit.stores.server import Connection, collection_path, fewer, result_of
 
 PAGE: Final = 1000
 """Points a page: below 1,000 a scroll of 100,000 takes up to half as long again, above it little changes but memory."""
@@ -70,13 +70,8 @@ def pages(
             except ServerProblem as problem:
                 if problem.status == 429 and (wait := next(waits, None)) is not None:
                     pause(wait)
-                elif problem.kind == "too-large" and limit > 1:
-                    limit = max(1, limit // 8)
-                elif problem.kind == "refused":
-                    most = limit_of(connection, name, "max_query_limit")
-                    if most is None or most >= limit:
-                        raise
-                    limit = most
+                elif (less := fewer(problem, limit)) is not None:
+                    limit = less
                 else:
                     raise
                 continue
@@ -105,14 +100,6 @@ def pages(
     finally:
         if asked:
             connection.close()  # an answer is on its way that nobody takes
-
-
-def limit_of(connection: Connection, name: str, limit: str) -> int | None:
-    """A limit in points that strict mode sets to requests for a collection; None where there is none. Raises
-    ServerProblem."""
-    strict = connection.get(collection_path(name))["config"].get("strict_mode_config") or {}
-    most = strict.get(limit) if strict.get("enabled") else None
-    return most if type(most) is int and most > 0 else None
 
 
 def _after(raw: bytes) -> PointId | None:

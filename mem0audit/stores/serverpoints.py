@@ -23,7 +23,7 @@ from mem0audit.core.errors import Failed, ServerProblem
 from mem0audit.core.model import PointId
 from mem0audit.stores.pickles import Opaque, PointVectors, WholePoint
 from mem0audit.stores.server import ANSWER_S, Connection, collection_path, result_of
-from mem0audit.stores.serverpages import IDS_A_PAGE, PATIENCE_S, limit_of, pages
+from mem0audit.stores.serverpages import IDS_A_PAGE, PATIENCE_S, pages
 
 T = TypeVar("T")
 
@@ -55,6 +55,14 @@ _formats: dict[int, str] = {}
 def at_once(dims: int | None) -> int:
     """Points a request for vectors of so many dimensions."""
     return max(1, min(AT_ONCE, REQUEST_BYTES // (14 * (dims or 0) + 4096)))
+
+
+def limit_of(connection: Connection, name: str, limit: str) -> int | None:
+    """A limit in points that strict mode sets to requests for a collection; None where there is none. Raises
+    ServerProblem."""
+    strict = connection.get(collection_path(name))["config"].get("strict_mode_config") or {}
+    most = strict.get(limit) if strict.get("enabled") else None
+    return most if type(most) is int and most > 0 else None
 
 
 def patiently(ask: Callable[[], T], pause: Callable[[float], None]) -> T:
@@ -189,11 +197,6 @@ def index_alike(connection: Connection, name: str, kind: Kind) -> None:
     for field, said in kind.indexes.items():
         index = {"field_name": field, "field_schema": said.get("params") or said["data_type"]}
         connection.put(collection_path(name, "index"), index, timeout=WRITE_S, wait="true")
-
-
-def count(connection: Connection, name: str) -> int:
-    """How many points a collection has, counted. Raises ServerProblem."""
-    return int(connection.post(collection_path(name, "points", "count"), {"exact": True})["count"])
 
 
 def ids_in(connection: Connection, name: str) -> set[PointId]:

@@ -6,7 +6,7 @@ import math
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import starmap
 from typing import Any, Final, Literal, TypeVar
 
@@ -68,6 +68,20 @@ class ServerStore:
         self.pause = pause
         self.alone = alone
         self.vectors = vectors
+        self._silent_since: ServerProblem | None = None
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """For what asks about one collection: a server that gave no answer in time is not waited for once more, for
+        each further one. Raises ServerProblem."""
+        if self._silent_since is not None:
+            raise self._silent_since
+        try:
+            yield
+        except ServerProblem as problem:
+            if problem.kind == "timeout":
+                self._silent_since = problem
+            raise
 
     def layout(self) -> StoreLayout:
         """The collections there are; never raises: `problem` says why the server could not be asked."""
@@ -101,8 +115,9 @@ class ServerStore:
         rows: dict[PointId, T] = {}
         problem = None
         try:
-            for page in self._pages(collection):
-                rows.update(zip([point[1] for point in page], starmap(keep, page), strict=True))
+            with self.waiting():
+                for page in self._pages(collection):
+                    rows.update(zip([point[1] for point in page], starmap(keep, page), strict=True))
         except ServerProblem as error:
             problem = self.problem(error, len(rows))
         return PointsRead(FileState(collection.path, way="scroll", problem=problem), rows)
@@ -114,7 +129,8 @@ class ServerStore:
         if not _is_point_id(wanted):
             return ()
         body = {"ids": [wanted], "with_payload": True, "with_vector": True}
-        found = self.connection.post(collection_path(collection.name, "points"), body)
+        with self.waiting():
+            found = self.connection.post(collection_path(collection.name, "points"), body)
         return tuple(
             FoundPoint(row, one, payload, facts, winner=True)
             for row, one, payload, facts in self._points_of(found)
@@ -128,7 +144,8 @@ class ServerStore:
         there: set[str] = set()
         for start in range(0, len(asked), IDS_AT_ONCE):
             body = {"ids": asked[start : start + IDS_AT_ONCE], "with_payload": False, "with_vector": False}
-            found = self.connection.post(collection_path(collection.name, "points"), body)
+            with self.waiting():
+                found = self.connection.post(collection_path(collection.name, "points"), body)
             there.update(of_id[one] for _, one, _, _ in self._points_of(found) if one in of_id)
         return frozenset(there)
 

@@ -96,7 +96,8 @@ class InstantStore:
         rows: dict[PointId, T] = {}
         problem = None
         try:
-            self._read(collection, keep, rows)
+            with self._asked.waiting():
+                self._read(collection, keep, rows)
         except ServerProblem as error:
             problem = self._asked.problem(error, len(rows))
         except Mem0auditError as error:  # a node of another cluster

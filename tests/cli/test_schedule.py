@@ -212,6 +212,20 @@ def test_the_lines_take_verify_and_expire(tmp_path: Path, store: StoreCopy) -> N
     assert all(one["verified"]["good"] for one in listed["snapshots"])
 
 
+def test_a_job_trusts_the_authority_that_was_trusted_when_it_was_set_up(
+    tmp_path: Path, store: StoreCopy
+) -> None:
+    def lines(scheme: str, *words: str) -> list[str]:
+        named = ("--history", str(store.history), "--qdrant-url", f"{scheme}://q.example.org:6333")
+        ran = schedule(tmp_path, "audit", *named, *words, SSL_CERT_FILE="/etc/our ca.pem")
+        return [line for line in ran.out.splitlines() if "q.example.org" in line and "audit" in line]
+
+    started = [line for line in lines("https") if line.startswith("ExecStart=")]
+    assert started and all('env "SSL_CERT_FILE=/etc/our ca.pem" ' in line for line in started)
+    assert any("env 'SSL_CERT_FILE=/etc/our ca.pem' " in line for line in lines("https", "--cron"))
+    assert lines("http") and not any("SSL_CERT_FILE" in line for line in lines("http"))
+
+
 def test_a_step_that_fails_fails_the_whole(tmp_path: Path, store: StoreCopy) -> None:
     folder = tmp_path / "snapshots"
     plan = planned(tmp_path, "--to", str(folder), *flags(store), "--keep-last", "1")

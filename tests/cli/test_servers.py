@@ -17,10 +17,13 @@ import pytest
 
 from mem0audit.cli.options import Named
 from mem0audit.cli.schedule import _install_words
-from mem0audit.core.errors import UsageProblem
+from mem0audit.core.errors import ServerProblem, UsageProblem
+from mem0audit.core.server import parse_address
 from mem0audit.install.host import this_host
 from mem0audit.install.locate import Flags, locate
 from mem0audit.operations.audit import audit
+from mem0audit.stores.server import Connection
+from mem0audit.stores.serverstore import ServerStore
 from tests.builders import MemoryBuilder, RawHistory, RawPoints, StoreCopy, copy_store
 from tests.cli.program import call as run
 from tests.cli.program import run as started
@@ -155,6 +158,11 @@ def test_the_only_collection_is_taken_and_a_wrong_name_is_said(
     assert none.code == 3 and "no collection nope" in none.err and "mem0" in none.err
     missing = run(tmp_path, "audit", *named, "--collection", "nope")
     assert missing.code == 1 and "Q951" in missing.out
+    assert re.search(
+        r"^collection +nope  from --collection  not there$",
+        run(tmp_path, "status", *named, "--collection", "nope").out,
+        re.M,
+    )
     head = " ".join(missing.out.split())
     assert "no collection nope on" in head and "(mem0, mem0_entities): is the name right?" in head
     assert "The memories are gone" not in head
@@ -279,6 +287,48 @@ def test_a_slow_line(large: tuple[QdrantServer, Any]) -> None:
     assert not report.findings and not gaps(report) and report.counts["memories"] == 2500
 
 
+def test_a_server_that_gives_no_answer_is_waited_for_once(
+    large: tuple[QdrantServer, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not once more for every other collection: each has its own minute."""
+    server, _ = large
+    for wait in (Connection.get, Connection.post):
+        monkeypatch.setitem(wait.__kwdefaults__, "timeout", 0.3)
+    monkeypatch.setattr(Connection.receive, "__defaults__", (0.3,))
+    for name in ("somebody-elses", "mem0_entities"):
+        make_collection(server, name)
+    try:
+        with Proxy(server.http_port) as proxy, Connection(parse_address(proxy.url)) as connection:
+            store = ServerStore(connection, "mem0")
+            collections = store.layout().collections
+            assert len(collections) == 3
+            asked = len(proxy.requests)
+            server.freeze()
+            for info in collections:
+                problem = store.points(info, lambda *_: None).file.problem
+                assert problem is not None and "no answer in time" in problem.detail
+                with pytest.raises(ServerProblem, match="no answer in time"):
+                    store.holding(info, ["00000000-0000-4000-8000-000000000000"])
+            assert len(proxy.requests) == asked + 1
+    finally:
+        server.thaw()
+        for name in ("somebody-elses", "mem0_entities"):
+            server.result("DELETE", f"/collections/{name}")
+
+
+def test_what_was_only_not_read_is_looked_for_nowhere(large: tuple[QdrantServer, Any]) -> None:
+    server, agent = large
+    make_collection(server, "somebody-elses")
+    try:
+        with Proxy(server.http_port) as proxy:
+            proxy.cut(down=600_000, times=1)
+            report = server_report(located(agent), proxy.url, select=SELECT)
+            assert proxy.cuts and gaps(report) and not report.findings
+            assert not any("/somebody-elses/" in path for _, path in proxy.requests)
+    finally:
+        server.result("DELETE", "/collections/somebody-elses")
+
+
 def test_the_exit_code_of_what_could_not_be_read(large: tuple[QdrantServer, Any], tmp_path: Path) -> None:
     server, agent = large
     with Proxy(server.http_port) as proxy:
@@ -287,6 +337,9 @@ def test_the_exit_code_of_what_could_not_be_read(large: tuple[QdrantServer, Any]
         ran = run(tmp_path, "audit", *words, "--select", "D,Q951", "--format", "json")
         assert ran.code == 3, ran.out
         assert any(one["gap"] for one in check(ran.out, "report")["not_checked"])
+        ran = run(tmp_path, "audit", *words, "--select", "D,Q951")
+        said = " ".join(ran.out.split())
+        assert f"Now: see why {proxy.url}/collections/mem0 cannot be read (the connection ended" in said
         assert run(tmp_path, "users", *words).code == 3
         assert run(tmp_path, "show", f"00000000-0000-4000-8000-{1:012x}", *words).code == 3
         proxy.cut(down=0)

@@ -11,6 +11,8 @@ import pytest
 import mem0audit
 from mem0audit.core.errors import CouldNotRead, UsageProblem
 from tests.builders import copy_incident, copy_store
+from tests.qdrant_server import QdrantServer
+from tests.rules.onserver import load
 
 
 def test_audit_by_paths(tmp_path: Path) -> None:
@@ -26,6 +28,21 @@ def test_locate_then_audit(tmp_path: Path) -> None:
     install = mem0audit.locate(history=str(store.history), qdrant_path=str(store.vectors))
     assert install.history.decided_by == "--history"
     assert mem0audit.audit(install, select=["D"]).counts["memories"] == 19
+
+
+def test_a_server_with_its_vectors_as_of_one_instant(tmp_path: Path, qdrant: QdrantServer) -> None:
+    store = copy_store("2.2.1", tmp_path)
+    load(store.vectors, qdrant)
+
+    def look(**how: bool) -> tuple[bool, bool]:
+        report = mem0audit.audit(
+            history=str(store.history), qdrant_url=qdrant.url, select=["I210"], ledger=False, **how
+        )
+        assert report.counts["memories"] == 19
+        return "I210" in report.checked, "one instant" not in {n.what for n in report.not_checked}
+
+    assert look() == (False, False)
+    assert look(vectors=True, consistent=True) == (True, True)
 
 
 def test_a_configuration_that_is_not_there(tmp_path: Path) -> None:

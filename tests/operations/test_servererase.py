@@ -21,7 +21,6 @@ from mem0audit.core.restore import Restored, RestorePlan
 from mem0audit.core.scopes import Scope
 from mem0audit.install.host import this_host
 from mem0audit.install.locate import Flags, locate
-from mem0audit.operations import audit as audits
 from mem0audit.operations.erase import apply_erase, plan_erase
 from mem0audit.operations.interrupted import interrupted
 from mem0audit.operations.scratch import SCRATCH

@@ -31,6 +31,7 @@ from mem0audit.stores import serverpoints
 from mem0audit.stores.mem0api import Mem0Worker, ServerAccess
 from mem0audit.stores.pickles import PointVectors, WholePoint
 from mem0audit.stores.server import Connection
+from mem0audit.stores.serversnapshots import read_digest
 from tests.builders import RawPoints, copy_store
 from tests.operations.test_restore import agent, in_child, undisturbed
 from tests.operations.test_snapshot import installed, scrolled, tree
@@ -294,6 +295,39 @@ def test_an_alias_is_no_collection_to_move_to(qdrant: QdrantServer, tmp_path: Pa
     with pytest.raises(Refused, match="an alias mem0, of else: mem0 does not start on one"):
         move(copy_store("2.2.1-nlp", tmp_path), parse_address(qdrant.url))
     assert on_server(qdrant, "else") == {}
+
+
+STRICT = {
+    "enabled": True,
+    "max_query_limit": 7,
+    "upsert_max_batchsize": 5,
+    "search_allow_exact": False,
+    "unindexed_filtering_retrieve": False,
+    "unindexed_filtering_update": False,
+}
+"""Every limit of strict mode that is not of time or size, tighter than any managed server's."""
+
+
+def test_a_collection_in_strict_mode(qdrant: QdrantServer, tmp_path: Path) -> None:
+    """It is asked for fewer points, and given fewer, than it takes at once."""
+    store = copy_store("2.2.1-nlp", tmp_path)
+    install, host, address = installed(store), this_host(), parse_address(qdrant.url)
+    for one in scrolled(store.vectors, tmp_path / "scrolled"):
+        body = {"vectors": {"size": 8, "distance": "Cosine"}, "sparse_vectors": {"bm25": {"modifier": "idf"}}}
+        qdrant.result("PUT", f"/collections/{one}", {**body, "strict_mode_config": STRICT})
+    plan = plan_to_server(install, host, address, None, ledger=False)
+    done = apply_to_server(plan, host, address, None)
+    with Connection(address) as connection:
+        assert len(serverpoints.ids_in(connection, "mem0")) == done.written["mem0"] > 7
+        assert len(serverpoints.digests(connection, "mem0")) == done.written["mem0"]
+        assert read_digest(connection, "mem0").count == done.written["mem0"]
+        with pytest.raises(ServerProblem) as caught:
+            connection.post("/collections/mem0/points/count", {"exact": True})
+        assert "strict mode" in str(caught.value.hint)
+    was = scrolled(store.vectors, tmp_path / "again")
+    for one in was:
+        qdrant.result("PATCH", f"/collections/{one}", {"strict_mode_config": {"enabled": False}})
+    check_same(qdrant, was)
 
 
 def test_points_that_came_meanwhile_are_no_others_to_lose(

@@ -46,6 +46,20 @@ def test_clean_is_not_said_when_a_place_is_not_known_to_last() -> None:
     assert "Durable" not in said(unknown)
 
 
+def test_what_a_server_stands_on_is_not_called_durable() -> None:
+    there = replace(installs.install(), vectors=None, server_url=Origin("http://q:6333", "--qdrant-url"))
+    text = said(report(install=there, places=(place(installs.HISTORY),)))
+    assert "agree. The log is durable. What the server stands on was not looked at." in " ".join(text.split())
+
+
+def test_before_memories_are_added_back_to_a_server_its_volume_is_asked_about() -> None:
+    given = installs.emptied()
+    there = replace(given.install, vectors=None, server_url=Origin("http://q:6333", "--qdrant-url"))
+    lost = tuple(f for f in given.findings if f.code == "D302")
+    text = said(replace(given, install=there, findings=(finding("Q951", path="http://q:6333"), *lost)))
+    assert text.index("mem0audit explain Q951") < text.index("mem0audit recover")
+
+
 def test_agreement_is_not_said_when_the_rules_for_it_were_not_asked_for() -> None:
     text = said(report(checked=("L101", "L102"), not_checked=()))
     assert text.startswith("Nothing found. Durable. 2 rules")
