@@ -19,6 +19,7 @@ from mem0audit.core.model import Agent, CollectionInfo, Install, KeepPoint, Poin
 from mem0audit.core.reading import Reading
 from mem0audit.core.rules import RULES
 from mem0audit.core.rules.divergence import PASSING, standing_key
+from mem0audit.core.seal import Sealing
 from mem0audit.core.snapshot import PayloadDigest
 from mem0audit.operations.audit import judge
 from mem0audit.operations.look import points_beside_logs
@@ -65,13 +66,24 @@ class _Digested(ServerStore):
 
 
 class HeldPair:
-    """Both stores while the log is held. `digests` are of the points as they were read then, by collection."""
+    """Both stores while the log is held. `digests` are of the points as they were read then, by collection; `reading`
+    is the pair that was taken, for a seal."""
 
-    def __init__(self, install: Install, path: str, connection: Connection, log: HeldLog, now: float) -> None:
+    def __init__(
+        self,
+        install: Install,
+        path: str,
+        connection: Connection,
+        log: HeldLog,
+        now: float,
+        sealing: Sealing | None,
+    ) -> None:
         self._log, self._path = log, path
         self._install, self._connection, self._now = install, connection, now
         self._before = self._found()
         self._kept: frozenset[Any] = frozenset()
+        self._sealing = sealing
+        self.reading: Reading | None = None
         self.digests: dict[str, tuple[int, str]] = {}
 
     def hold(self) -> bool:
@@ -80,7 +92,7 @@ class HeldPair:
             return False
         time.sleep(QUIET_S)
         store = _Digested(self._connection, self._install.collection.value)
-        self._beside = points_beside_logs(self._install, _NOT_ASKED, self._now, store)
+        self._beside = points_beside_logs(self._install, _NOT_ASKED, self._now, store, self._sealing)
         self.digests = {name: (one.count, one.hexdigest()) for name, one in store.digests.items()}
         return True
 
@@ -90,10 +102,11 @@ class HeldPair:
         for tries in range(1, CATCHES + 1):
             if not self._log.copy(target):
                 break
-            found = disagreements(self._beside(str(target), True))
+            reading = self._beside(str(target), True)
+            found = disagreements(reading)
             if found is not None and self._before is not None and found <= self._before:
                 self.let_go()
-                self._kept = found
+                self._kept, self.reading = found, reading
                 source = pair.Source("history", self._path, "history")
                 copied = pair.CopiedFile(source, target, "rollback", "backup")
                 return pair.Pair((copied,), None, None, tries, self._log.longest_s)
@@ -117,14 +130,16 @@ class HeldPair:
 
 
 @contextmanager
-def held_pair(install: Install, path: str, connection: Connection, now: float) -> Iterator[HeldPair | None]:
+def held_pair(
+    install: Install, path: str, connection: Connection, now: float, sealing: Sealing | None
+) -> Iterator[HeldPair | None]:
     """The log at `path` held, and the points looked at; None where that cannot be, or would take too long."""
     with held_log(path) as log:
         if log is None or Path(path).stat().st_size > MOST_LOG:
             yield None
             return
         started = time.monotonic()
-        both = HeldPair(install, path, connection, log, now + LATER_S)
+        both = HeldPair(install, path, connection, log, now + LATER_S, sealing)
         quick = time.monotonic() - started <= LOOK_S
         yield both if quick and both.hold() else None
 

@@ -374,20 +374,22 @@ def _of_pair(install: Install, agent: Agent, now: float, vectors: _Vectors, log:
         now=now,
         boot_at=None,
         live=False,
+        vectors_read=install.server_url is None,
     )
 
 
 def points_beside_logs(
-    install: Install, agent: Agent, now: float, store: PointStore
+    install: Install, agent: Agent, now: float, store: PointStore, sealing: Sealing | None = None
 ) -> Callable[[str, bool], Reading]:
     """Reads the points now; what it returns reads a log (its path, and whether nobody writes to it) and gives both as
-    one reading for the rules that compare them, as of `now` (seconds since 1970)."""
+    one reading for the rules that compare them, as of `now` (seconds since 1970); with `sealing` for a seal too."""
     with no_collector():
-        vectors = _read_vectors(store, install.collection, no_progress)
+        vectors = _read_vectors(store, install.collection, no_progress, sealing)
 
     def beside(history: str, alone: bool) -> Reading:
         with no_collector():
-            return _of_pair(install, agent, now, vectors, _read_log(history, alone=alone))
+            log = _read_log(history, sealing, alone=alone)
+            return replace(_of_pair(install, agent, now, vectors, log), sealed_rows=log.sealed_rows)
 
     return beside
 

@@ -19,6 +19,7 @@ from mem0audit.stores.ledger import CannotUse, Ledger
 LOOKS = 6
 """So often a live install is looked at, until no write was in flight between its two stores."""
 PAUSE_S = 0.5
+NOT_STILL = "the agent did not hold still: take it at a quieter minute"
 MOST_NAMES = 1_000
 """So many findings are let stand by name; of more, their number."""
 
@@ -41,14 +42,18 @@ def seal_install(
     sealing = ledgers.sealing_of(ledger)
     if isinstance(sealing, NotChecked):
         return SealOutcome(False, sealing.why)
-    reading = _settled_look(install, host, sealing, progress, pause)
+    reading = settled_look(install, host, sealing, progress, pause)
     if reading is None:
-        return SealOutcome(False, "the agent did not hold still: take it at a quieter minute")
+        return SealOutcome(False, NOT_STILL)
     return seal_reading(ledger, sealing, reading, host.now, accept=accept)
 
 
-def _settled_look(
-    install: Install, host: Host, sealing: Sealing, progress: Progress, pause: Callable[[float], None]
+def settled_look(
+    install: Install,
+    host: Host,
+    sealing: Sealing,
+    progress: Progress,
+    pause: Callable[[float], None] = time.sleep,
 ) -> Reading | None:
     """A look during which no row came, and that found no difference which was not there half a second before."""
     before: set[tuple[object, ...]] | None = None
@@ -96,6 +101,8 @@ def seal_reading(
     state = reading.state()
     if state is None:
         return SealOutcome(False, "both stores could not be read whole")
+    if not settled:
+        return _outcome(newest, why="the pair is not settled")
     check = reading.seal_check
     if check is not None and check.unexplained and accept is None:
         if check.reset:
@@ -105,8 +112,6 @@ def seal_reading(
         names = check.names()
         more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
         return _outcome(newest, why=f"since seal {check.seal.number} nothing explains {names[0]}{more}")
-    if not settled:
-        return _outcome(newest, why="the pair is not settled")
     if newest is not None and accept is None and newest.state == state.digest():
         return replace(_outcome(newest), unchanged=True)
     names = check.names() if check is not None else _names(reading)

@@ -278,9 +278,9 @@ def _warnings(
         )
     for piece in pieces if in_place else ():
         found = serversnapshots.described(connection, piece.name) if piece.exists else None
-        has = {} if found is None else found.config
-        others = sorted(key for key in has if key in piece.copy.config and has[key] != piece.copy.config[key])
-        if others:
+        had, has = piece.copy.config, {} if found is None else found.config
+        others = sorted(key for key in {*had, *has} if not serverrestore.alike(had.get(key), has.get(key)))
+        if had and has and others:
             said.append(
                 f"{piece.name} keeps the settings that it has on the server now ({', '.join(others)}): in the snapshot "
                 "they are others."
@@ -698,8 +698,9 @@ def _in_place(
                 return _go_on(intent, plan, host, install, connection, folder, say)
             _undo(intent, connection, folder, say)
             settled = plan.interrupted
+        notes: list[str] = []
         try:
-            begun = _prepared(plan, host, install, connection, folder, owners, say, now)
+            begun = _prepared(plan, host, install, connection, folder, owners, say, now, notes)
         except BaseException as error:
             _clear_away(connection, folder)
             if isinstance(error, (OSError, sqlite3.Error)):
@@ -710,7 +711,8 @@ def _in_place(
                 raise Failed(f"{error.message}; nothing was changed", error.hint) from None
             raise
         done = _through(begun, plan, host, install, connection, folder, say)
-    return replace(done, settled=settled, erased=plan.erase if plan.erase.anything else None)
+    told = (*done.warnings, *(f"{note[0].upper()}{note[1:]}." for note in notes))
+    return replace(done, settled=settled, erased=plan.erase if plan.erase.anything else None, warnings=told)
 
 
 def _undo(intent: ServerIntent, connection: Connection, folder: Path, say: Progress) -> None:
@@ -741,13 +743,15 @@ def _prepared(
     owners: dict[str, tuple[int, int]],
     say: Progress,
     now: Callable[[], float],
+    notes: list[str],
 ) -> ServerIntent:
-    """All that comes before the first change; the intent, written. Raises Failed, Refused, ServerProblem, OSError."""
+    """All that comes before the first change; the intent, written. What the snapshot of what is there has to say is
+    added to `notes`. Raises Failed, Refused, ServerProblem, OSError."""
     assert plan.server is not None
     (target,) = plan.targets
     remove_noted_scratch(connection, folder)
     check_no_newer(plan, host)
-    kept = _snapshot_of_what_is_there(plan, host, install, say, now)
+    kept = _snapshot_of_what_is_there(plan, host, install, say, now, notes)
     exchange.empty_staging([folder])
     staged = folder / snapshot_core.HISTORY
     say("copying the log", None, None)
@@ -804,7 +808,12 @@ def _write_intent(folder: Path, intent: ServerIntent) -> None:
 
 
 def _snapshot_of_what_is_there(
-    plan: RestorePlan, host: Host, install: Install, say: Progress, now: Callable[[], float]
+    plan: RestorePlan,
+    host: Host,
+    install: Install,
+    say: Progress,
+    now: Callable[[], float],
+    notes: list[str],
 ) -> str | None:
     """The path of the snapshot that is the way back; None where no memories are there to be lost. Raises Refused,
     Failed."""
@@ -826,6 +835,7 @@ def _snapshot_of_what_is_there(
             f"{taken.manifest.unsettled_why}: somebody writes to this install; nothing was changed",
             "stop every agent that uses it, and run this again",
         )
+    notes += taken.notes
     return taken.path
 
 

@@ -30,7 +30,8 @@ from mem0audit import __version__
 from mem0audit.core import snapshot as core
 from mem0audit.core.errors import CouldNotRead, Failed, Refused, ServerProblem
 from mem0audit.core.model import Agent, Install, NotChecked, Report, SealOutcome
-from mem0audit.core.reading import ENTITIES_SUFFIX, TELEMETRY_COLLECTIONS
+from mem0audit.core.reading import ENTITIES_SUFFIX, TELEMETRY_COLLECTIONS, Reading
+from mem0audit.core.seal import Sealing
 from mem0audit.core.snapshot import (
     CollectionCopy,
     CopyRole,
@@ -52,8 +53,9 @@ from mem0audit.operations.audit import STORES_GROUPS, audit
 from mem0audit.operations.copied import counted
 from mem0audit.operations.erasures import erasures_on_record, keep_beside
 from mem0audit.operations.heldpair import HeldPair, held_pair
-from mem0audit.operations.look import Progress, look, no_collector, no_progress
+from mem0audit.operations.look import Progress, no_progress
 from mem0audit.operations.otherroots import as_the_agent_sees_it, brought_here
+from mem0audit.operations.seal import settled_look
 from mem0audit.operations.serververify import gaps_in, log_counts
 from mem0audit.operations.snapshot import (
     SLACK_BYTES,
@@ -231,17 +233,48 @@ def create_of_server(
 
     The server's snapshot of each collection is downloaded with its checksum proven and removed on the server, also
     where the rest fails; the log is copied as for a folder; then both are published by one rename. Where there is a
-    `ledger` (False: it is neither read nor written) both stores are sealed as they are then, and the folder is
-    remembered. Raises Refused where another run works
-    in the same folder, Failed where nothing was published.
+    `ledger` (False: it is neither read nor written) both stores are sealed, as of a moment without a write between them
+    (that of the pair where its log was held, else the next one), and the folder is remembered. Raises Refused where
+    another run works in the same folder, Failed where nothing was published.
     """
-    say = progress or no_progress
+    with ledgers.opened(plan.install, host, wanted=ledger, make=True) as book:
+        assert book is not None
+        sealing = ledgers.sealing_of(book)
+        taken, reading = _create(plan, host, progress or no_progress, now, sealing, ledger, until, hold)
+        if not ledger:
+            return taken
+        if isinstance(book, NotChecked) or isinstance(sealing, NotChecked):
+            missing = book if isinstance(book, NotChecked) else sealing
+            assert isinstance(missing, NotChecked)
+            return replace(taken, seal=SealOutcome(False, f"there is no ledger: {missing.why}"))
+        (progress or no_progress)("sealing", None, None)
+        if reading is None:
+            reading = settled_look(plan.install, host, sealing, progress or no_progress)
+        return replace(taken, seal=kept_in_ledger(book, sealing, taken, reading))
+
+
+def _create(
+    plan: ServerPlan,
+    host: Host,
+    say: Progress,
+    now: Callable[[], float],
+    sealing: Sealing | NotChecked,
+    ledger: bool,
+    until: float | None,
+    hold: bool,
+) -> tuple[Taken, Reading | None]:
+    """The snapshot, and what can be sealed of it where its log was held."""
     install = plan.install
     notes: list[str] = []
+    read: list[Reading] = []
 
     def fill(hidden: Path, name: str, last: bool) -> Manifest | None:
+        beside_seal = sealing if isinstance(sealing, Sealing) else None
         with brought_here(install, host) as here, connection_to(install) as connection:
-            return _take(install, here, host, connection, hidden, name, now, say, notes, last, until, hold)
+            return _take(
+                *(install, here, host, connection, hidden, name, now, say, notes, last, until, hold),
+                *(beside_seal, read),
+            )
 
     def beside(folder: Path) -> str | None:
         return keep_beside(folder, erasures_on_record(install, None, host, ledger=ledger))
@@ -253,23 +286,7 @@ def create_of_server(
         raise Failed(f"{plan.install.collection.value}: {problem}; nothing was taken{_and(notes)}") from None
     except ServerProblem as problem:
         raise Failed(f"{problem.message}; nothing was taken{_and(notes)}", problem.hint) from None
-    taken = replace(taken, notes=(*taken.notes, *notes))
-    return _sealed(taken, install, host, say) if ledger else taken
-
-
-def _sealed(taken: Taken, install: Install, host: Host, say: Progress) -> Taken:
-    """Writes to the ledger where the snapshot lies, whose each memory is, and a seal of what both stores hold now."""
-    with ledgers.opened(install, host, make=True) as book:
-        assert book is not None
-        sealing = ledgers.sealing_of(book)
-        if isinstance(book, NotChecked) or isinstance(sealing, NotChecked):
-            missing = book if isinstance(book, NotChecked) else sealing
-            assert isinstance(missing, NotChecked)
-            return replace(taken, seal=SealOutcome(False, f"there is no ledger: {missing.why}"))
-        say("sealing", None, None)
-        with no_collector():
-            reading = look(install, host, say, sealing)
-        return replace(taken, seal=kept_in_ledger(book, sealing, taken, reading))
+    return replace(taken, notes=(*taken.notes, *notes)), read[0] if read else None
 
 
 def _and(notes: Sequence[str]) -> str:
@@ -289,8 +306,11 @@ def _take(
     last: bool,
     until: float | None,
     hold: bool,
+    sealing: Sealing | None,
+    read: list[Reading],
 ) -> Manifest | None:
-    """Fills the hidden folder; None where a store changed meanwhile and it can be taken again."""
+    """Fills the hidden folder; None where a store changed meanwhile and it can be taken again. Of a pair whose log was
+    held `read` has the reading then."""
     version = connection.version()
     found = collections_of(install, connection)
     names = [one.name for _, one in found]
@@ -302,7 +322,7 @@ def _take(
     with ExitStack() as stack:
         holding = None
         if hold and (last or not still):
-            holding = stack.enter_context(held_pair(install, here.history.value, connection, now()))
+            holding = stack.enter_context(held_pair(install, here.history.value, connection, now(), sealing))
         say("reading the points", None, None)
         before = {one.name: _first_digest(connection, one, notes, holding) for _, one in found}
         remotes: list[tuple[_Wanted, Remote]] = []
@@ -387,6 +407,8 @@ def _take(
         listed.append(SnapshotFile(wanted.path, size, sha, source, wanted.collection, None, way))
     held = holders([install.history.value], host)
     agent = whose_mem0(install, held.holders, host)
+    if holding is not None and holding.reading is not None:
+        read[:] = [replace(holding.reading, agent=agent)]
     manifest = _manifest(install, host, name, shown(at), agent, server, listed, target, report, copied, why)
     manifest = replace(manifest, until=None if until is None else shown(until))
     write_manifest(hidden, manifest)

@@ -48,7 +48,7 @@ from mem0audit.operations.copied import counted, counts, digests, judged
 from mem0audit.operations.erasures import erasures_on_record, keep_beside
 from mem0audit.operations.look import ENTITIES_SUFFIX, Progress, look, look_at_copy, no_progress
 from mem0audit.operations.otherroots import as_the_agent_sees_it, brought_here, where_it_lies
-from mem0audit.operations.seal import seal_reading
+from mem0audit.operations.seal import NOT_STILL, seal_reading
 from mem0audit.stores import files, pair, snapshots
 from mem0audit.stores.child import ChildFailed
 from mem0audit.stores.embedded import STORAGE, EmbeddedStore
@@ -265,13 +265,16 @@ def create(
         return replace(taken, seal=kept_in_ledger(book, sealing, taken, read[0]))
 
 
-def kept_in_ledger(book: Ledger, sealing: Sealing, taken: Taken, reading: Reading) -> SealOutcome:
-    """Writes to the ledger what a snapshot learned: where it lies, whose each memory is, and a seal."""
+def kept_in_ledger(book: Ledger, sealing: Sealing, taken: Taken, reading: Reading | None) -> SealOutcome:
+    """Writes to the ledger what a snapshot learned: where it lies, whose each memory is, and a seal. `reading` is None
+    where both stores were never read without a write between them."""
     at = taken.manifest.taken_at
     try:
         book.note_folder(os.path.realpath(Path(taken.path).parent), at)
     except CannotUse as error:
         return SealOutcome(False, f"the ledger {error.why}")
+    if reading is None:
+        return SealOutcome(False, NOT_STILL)
     ledgers.note_seen(book, reading, at)
     return seal_reading(book, sealing, reading, at, settled=taken.manifest.settled)
 

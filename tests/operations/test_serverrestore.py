@@ -233,11 +233,14 @@ def test_settings_of_a_collection(both: tuple[Live, str], tmp_path: Path) -> Non
     found = parse_manifest(manifest)
     assert found.server is not None
     had = found.server.collections[0]
-    live.server.result("PATCH", "/collections/mem0", {"hnsw_config": {"m": 40}})
+    strict = {"strict_mode_config": {"enabled": False}}
+    live.server.result("PATCH", "/collections/mem0", {"hnsw_config": {"m": 40}, **strict})
     try:
         plan = plan_server_restore(snapshot, this_host(), live.install(), **ALONE)
         (said,) = (one for one in plan.warnings if "settings" in one)
-        assert said.startswith("mem0 keeps the settings that it has on the server now (hnsw_config):")
+        assert said.startswith(
+            "mem0 keeps the settings that it has on the server now (hnsw_config, strict_mode_config):"
+        )
         done = live.restore(snapshot, to=str(tmp_path / "new"))
         info = live.server.result("GET", f"/collections/{done.collection}")
         assert info["config"] == {"params": had.params, **had.config} and had.config["hnsw_config"]["m"] == 16
@@ -554,6 +557,20 @@ def test_a_kill_at_every_step(both: tuple[Live, str], then: Any, name: str) -> N
     assert interrupted(live.install(), this_host()) is None
     assert done.between == ()
     assert verify(snapshot, "quick").good
+
+
+@pytest.mark.thorough
+def test_what_the_server_makes_beyond_a_kill_is_told(both: tuple[Live, str], then: Any) -> None:
+    """Of a snapshot that was asked for and not answered nobody knows whose it is: it is named, and stays."""
+    live, snapshot = both
+    assert killed_at("server.snapshot", lambda: live.restore(snapshot)) == -signal.SIGKILL
+    (left,) = live.server.result("GET", "/collections/mem0/snapshots")
+    try:
+        done = live.restore(snapshot)
+        assert live.state() == then
+        assert any("may still have its own copy" in one and left["name"] in one for one in done.warnings)
+    finally:
+        live.server.result("DELETE", f"/collections/mem0/snapshots/{left['name']}?wait=true")
 
 
 def test_a_kill_between_the_two_is_finished_or_taken_back(both: tuple[Live, str], then: Any) -> None:

@@ -25,7 +25,8 @@ from mem0audit.core.model import Install
 from mem0audit.core.snapshot import NotAManifest, Taken, parse_manifest
 from mem0audit.install.host import Host, this_host
 from mem0audit.install.locate import Flags, locate
-from mem0audit.operations import scratch, serversnapshot
+from mem0audit.operations import scratch, seal, serversnapshot
+from mem0audit.operations.audit import audit
 from mem0audit.operations.copyaudit import audit_snapshot, find_copy
 from mem0audit.operations.diff import diff, lent, of_live
 from mem0audit.operations.erasures import erased_in
@@ -89,9 +90,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "snapshots"
 
 
-def take(install: Install, folder: Path, host: Host | None = None) -> Taken:
+def take(install: Install, folder: Path, host: Host | None = None, *, ledger: bool = False) -> Taken:
     host = host or this_host()
-    return create_of_server(plan_server_create(install, host, str(folder)), host, ledger=False)
+    return create_of_server(plan_server_create(install, host, str(folder)), host, ledger=ledger)
 
 
 def names(folder: Path) -> list[str]:
@@ -368,11 +369,17 @@ def written(qdrant: QdrantServer, tmp_path: Path) -> Path:
 def test_one_that_never_holds_still_is_kept_waiting(
     qdrant: QdrantServer, written: Path, folder: Path
 ) -> None:
-    """Its log is held: each point is there with its row, and the writer waited no longer than it may."""
+    """Its log is held: each point is there with its row, and the writer waited no longer than it may. Of that moment
+    both are sealed, so that the next one and an audit explain all that came since."""
     install = locate(Flags(history=str(written), qdrant_url=qdrant.url), this_host())
     with Writer(qdrant, written) as writer:
-        done = take(install, folder)
+        done = take(install, folder, ledger=True)
+        then = take(install, folder, ledger=True)
     assert writer.count > 5
+    for number, taken in enumerate((done, then), 1):
+        assert taken.seal is not None and (taken.seal.why, taken.seal.number) == (None, number)
+        assert (taken.seal.memories, taken.seal.accepted) == (taken.manifest.counts["memories"], ())
+    assert "D310" not in {one.code for one in audit(install, this_host()).findings}
     manifest = done.manifest
     assert manifest.settled
     assert manifest.counts["memories"] == manifest.counts["changes"]
@@ -384,14 +391,16 @@ def test_one_that_never_holds_still_is_kept_waiting(
 
 
 def test_one_that_never_holds_still_and_waits_for_nobody_is_marked(
-    qdrant: QdrantServer, written: Path, folder: Path
+    qdrant: QdrantServer, written: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with closing(sqlite3.connect(written)) as log:
         log.execute("PRAGMA journal_mode = wal")
+    monkeypatch.setattr(seal, "PAUSE_S", 0.02)
     install = locate(Flags(history=str(written), qdrant_url=qdrant.url), this_host())
     with Writer(qdrant, written) as writer:
-        done = take(install, folder)
+        done = take(install, folder, ledger=True)
     assert writer.count > 5
+    assert done.seal is not None and done.seal.why in (seal.NOT_STILL, "the pair is not settled")
     manifest = done.manifest
     assert not manifest.settled
     assert manifest.unsettled_why is not None
