@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +99,17 @@ def test_q951_the_collection_is_not_there(store: Any, qdrant: QdrantServer) -> N
     assert [n.why for n in found.not_checked if n.what == "other collections"] == [
         "and-another, somebody-elses: left alone"
     ]
+
+
+def test_a_name_that_no_collection_has_is_not_called_clean(store: Any, qdrant: QdrantServer) -> None:
+    """Where the log has no live memory either there is nothing to miss, and nothing was read."""
+    make_collection(qdrant, "real")
+    make_collection(qdrant, "and-another")
+    with closing(sqlite3.connect(store.history, isolation_level=None)) as log:
+        log.execute("DELETE FROM history")
+    found = report(store, qdrant, collection="typo")
+    assert not q(found)
+    assert gaps(found) == [("the collection typo", "not there; there are: and-another, real")]
 
 
 def test_q951_an_empty_collection_and_an_alias(store: Any, qdrant: QdrantServer) -> None:

@@ -274,6 +274,9 @@ def unread(r: Reading) -> Iterator[NotChecked]:
         yield NotChecked(r.layout.path, r.layout.problem.detail)
     elif not r.layout.exists and not r.log_live_count:
         yield NotChecked(r.layout.path, "not there")  # with live memories in the log it is L106
+    elif r.on_server and r.configured is None and not r.log_live_count:  # with live memories it is Q951
+        name, others = r.install.collection.value, ", ".join(c.name for c in r.layout.collections[:10])
+        yield NotChecked(f"the collection {name}", f"not there; there are: {others or 'none'}")
 
 
 def _text_id(point_id: PointId | None) -> str | None:
