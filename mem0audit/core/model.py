@@ -335,6 +335,8 @@ class StoreLayout:
     version: str | None = None
     read_only_key: bool = False
     """The key is a token that says of itself that it may only read."""
+    lacks: str | None = None
+    """The collection that is meant, where a server does not have it."""
 
 
 @dataclass(frozen=True)

@@ -254,8 +254,7 @@ class Screen:
         for number, pattern in enumerate(patterns):
             for written, row in reader.branches(pattern):
                 groups = sorted(needs(row, known), key=rarity)
-                telling = groups
-                bits = [self._bits.setdefault(group, 1 << len(self._bits)) for group in telling]
+                bits = [self._bits.setdefault(group, 1 << len(self._bits)) for group in groups]
                 rarest = bits[-1]
                 self._by_rarest.setdefault(rarest, []).append((reduce(or_, bits), len(self.branches)))
                 self.branches.append((number, written))

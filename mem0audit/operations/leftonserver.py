@@ -54,22 +54,27 @@ def remove_remembered(folder: Path, connection: Connection) -> tuple[str, ...]:
             stays.append(one)
             continue
         try:
-            _remove(nodes[one[0]], *one[1:])
+            gone = _removed(nodes[one[0]], *one[1:])
         except ServerProblem:
+            gone = False
+        if not gone:
             stays.append(one)
     if len(stays) < len(noted):
         _write(folder, stays)
     return tuple(may_lie(one) for one in stays if one[0] in nodes)
 
 
-def _remove(node: Connection, collection: str, shard: int | None, name: str) -> None:
+def _removed(node: Connection, collection: str, shard: int | None, name: str) -> bool:
+    """Whether it is gone. Raises ServerProblem."""
     if name == UPLOADED:
         serversnapshots.forget_upload(node, collection)
-    if collection in serversnapshots.names(node):
-        if collection.startswith(SCRATCH):
-            serversnapshots.dropped(node, collection)
-        elif name != UPLOADED:
-            serversnapshots.removed(node, collection, name, shard)
+    if collection not in serversnapshots.names(node):
+        return True
+    if collection.startswith(SCRATCH):
+        return serversnapshots.dropped(node, collection)
+    if name != UPLOADED:
+        serversnapshots.removed(node, collection, name, shard)
+    return True
 
 
 def _remembered(folder: Path) -> tuple[Left, ...]:

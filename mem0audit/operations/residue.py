@@ -191,6 +191,8 @@ def collections_of(
     memories: list[CollectionInfo] = []
     entities: list[CollectionInfo] = []
     gaps: list[NotChecked] = []
+    if layout.lacks is not None:
+        gaps.append(NotChecked(f"the collection {layout.lacks}", f"is not there, on {layout.path}"))
     for info in layout.collections:
         if info.legacy:
             gaps.append(

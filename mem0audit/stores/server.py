@@ -142,10 +142,6 @@ class Connection:
         """`result` of the answer to a PUT."""
         return self._result("PUT", _with_query(path, query), body, timeout)
 
-    def patch(self, path: str, body: Any = None, *, timeout: float = ANSWER_S, **query: str | int) -> Any:
-        """`result` of the answer to a PATCH."""
-        return self._result("PATCH", _with_query(path, query), body, timeout)
-
     def delete(self, path: str, body: Any = None, *, timeout: float = ANSWER_S, **query: str | int) -> Any:
         """`result` of the answer to a DELETE."""
         return self._result("DELETE", _with_query(path, query), body, timeout)
@@ -253,7 +249,7 @@ class Connection:
             self._put_head(connection, method, path)
             if data is not None:
                 connection.putheader("Content-Type", "application/json")
-            if data is not None or method in ("POST", "PUT", "PATCH"):
+            if data is not None or method in ("POST", "PUT"):
                 connection.putheader("Content-Length", str(len(data or b"")))
             with suppress(BrokenPipeError, ConnectionResetError):  # a server that refuses says why
                 connection.endheaders(data)

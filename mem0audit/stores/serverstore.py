@@ -92,7 +92,8 @@ class ServerStore:
                 version = self._version()
             names = serversnapshots.names(self.connection)
             aliases = self._aliases()
-            of_mem0 = self._of_mem0(names)
+            meant = self._meant(names)
+            of_mem0 = names if meant is None else (meant, meant + ENTITIES_SUFFIX, *TELEMETRY_COLLECTIONS)
             if self.alone:
                 names = tuple(n for n in names if n in (self.wanted, f"{self.wanted}{ENTITIES_SUFFIX}"))
             collections = tuple(self._collection(name, name in of_mem0) for name in names)
@@ -105,6 +106,7 @@ class ServerStore:
             aliases,
             version=version,
             read_only_key=self.connection.may_only_read,
+            lacks=None if meant is None or meant in names else meant,
         )
 
     def points(
@@ -204,14 +206,12 @@ class ServerStore:
         except (TypeError, KeyError):
             raise odd_answer(self.connection) from None
 
-    def _of_mem0(self, names: Collection[str]) -> frozenset[str]:
-        if self.wanted is None:
-            return frozenset(names)
-        base = self.wanted
-        if base not in names:
-            own = [n for n in names if n not in TELEMETRY_COLLECTIONS and not n.endswith(ENTITIES_SUFFIX)]
-            base = own[0] if len(own) == 1 else base
-        return frozenset({base, base + ENTITIES_SUFFIX, *TELEMETRY_COLLECTIONS})
+    def _meant(self, names: Collection[str]) -> str | None:
+        """The collection of the install; None: every one."""
+        own = [n for n in names if n not in TELEMETRY_COLLECTIONS and not n.endswith(ENTITIES_SUFFIX)]
+        return (
+            own[0] if self.wanted is not None and self.wanted not in names and len(own) == 1 else self.wanted
+        )
 
     def _collection(self, name: str, details: bool) -> CollectionInfo:
         path = self.connection.address.url + collection_path(name)

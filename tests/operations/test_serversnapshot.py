@@ -22,10 +22,11 @@ from mem0audit.core import snapshot as core
 from mem0audit.core.erasures import make_erasure
 from mem0audit.core.errors import CouldNotRead, Failed, Mem0auditError, Refused
 from mem0audit.core.model import Install
+from mem0audit.core.server import parse_address
 from mem0audit.core.snapshot import NotAManifest, Taken, parse_manifest
 from mem0audit.install.host import Host, this_host
 from mem0audit.install.locate import Flags, locate
-from mem0audit.operations import scratch, seal, serversnapshot
+from mem0audit.operations import leftonserver, scratch, seal, serversnapshot
 from mem0audit.operations.audit import audit
 from mem0audit.operations.copyaudit import audit_snapshot, find_copy
 from mem0audit.operations.diff import diff, lent, of_live
@@ -36,6 +37,7 @@ from mem0audit.operations.verify import list_snapshots, verify
 from mem0audit.report.screen import Screen
 from mem0audit.report.snapshots import taken_text
 from mem0audit.stores import files, pair
+from mem0audit.stores.server import Connection
 from mem0audit.stores.serversnapshots import UPLOADED
 from tests.builders import MemoryBuilder
 from tests.operations.test_snapshot import killed_at, rows_of
@@ -313,6 +315,24 @@ def test_what_a_server_keeps_that_dies_over_an_upload_goes_with_the_next_one(
     assert verify(path, "deep", server=(there, host)).good
     assert files_in(server.snapshots) == [] and server.collections() == set()
     assert not (folder / LEFT).exists()
+
+
+def test_what_cannot_be_removed_stays_noted(folder: Path, qdrant: QdrantServer) -> None:
+    name = scratch.base_of("0" * 12)  # of this process: not a dead one's
+    qdrant.result("PUT", f"/collections/{name}", {"vectors": {}})
+    with (
+        Proxy(qdrant.http_port) as proxy,
+        Connection(parse_address(proxy.url)) as connection,
+        files.snapshot_folder(folder),
+    ):
+        leftonserver.remember(folder, [(proxy.url, name, None, UPLOADED)])
+        proxy.cut(down=0, matching=rf"DELETE /collections/{name}$")
+        (said,) = leftonserver.remove_remembered(folder, connection)
+        assert proxy.cuts == 1 and name in said and leftonserver.anything(folder)
+        proxy.heal()
+        assert leftonserver.remove_remembered(folder, connection) == ()
+        assert not leftonserver.anything(folder)
+    assert name not in qdrant.collections()
 
 
 # --- Somebody writes meanwhile ------------------------------------------------------------------------------------

@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,13 @@ import pytest
 from mem0audit.core.model import Agent, Report, Severity, ShardCopy
 from mem0audit.core.reading import Reading
 from mem0audit.core.rules.servers import NO_SERVER, RULES
+from mem0audit.core.scopes import Scope
 from mem0audit.core.server import Secret, ServerRead
 from mem0audit.install.host import this_host
+from mem0audit.operations.export import export
 from mem0audit.operations.look import look
-from tests.builders import MemoryBuilder, copy_store
+from mem0audit.operations.show import show
+from tests.builders import MemoryBuilder, RawPoints, copy_store
 from tests.qdrant_server import QdrantServer
 from tests.rules.onserver import load, make_collection, on_server, server_report
 from tests.rules.support import gaps, located, of, report_of
@@ -97,6 +102,30 @@ def test_q951_the_collection_is_not_there(store: Any, qdrant: QdrantServer) -> N
     assert [n.why for n in found.not_checked if n.what == "other collections"] == [
         "and-another, somebody-elses: left alone"
     ]
+
+
+def test_a_name_that_no_collection_has_is_not_called_clean(store: Any, qdrant: QdrantServer) -> None:
+    """Where the log has no live memory either there is nothing to miss, and nothing was read."""
+    make_collection(qdrant, "real")
+    make_collection(qdrant, "and-another")
+    with closing(sqlite3.connect(store.history, isolation_level=None)) as log:
+        log.execute("DELETE FROM history")
+    found = report(store, qdrant, collection="typo")
+    assert not q(found)
+    assert gaps(found) == [("the collection typo", "not there; there are: and-another, real")]
+
+
+def test_a_name_that_no_collection_has_keeps_nobody_from_being_told(store: Any, qdrant: QdrantServer) -> None:
+    """What is held of somebody, and of one memory, is not said to be nothing."""
+    load(store.vectors, qdrant)
+    make_collection(qdrant, "and-another")
+    install, host = on_server(located(store, collection="typo"), qdrant.url), this_host()
+    exported = export(install, host, Scope("alice"), ledger=False)
+    assert ("the collection typo", f"is not there, on {qdrant.url}") in [
+        (n.what, n.why) for n in exported.not_read
+    ]
+    shown = show(install, host, sorted(RawPoints(store.vectors).points())[0])
+    assert not shown.stored and "the collection typo" in [n.what for n in shown.not_checked]
 
 
 def test_q951_an_empty_collection_and_an_alias(store: Any, qdrant: QdrantServer) -> None:

@@ -36,8 +36,7 @@ def collection_missing(r: Reading) -> Iterable[Verdict]:
     if r.log_live_count is None:
         yield NotChecked("Q951", "the log could not be read", gap=False)
         return
-    both = r.comparison
-    if not r.log_live_count or (both is not None and both.elsewhere and not both.lost):
+    if misses_nothing(r):
         return
     name = r.install.collection.value
     if r.configured is None:
@@ -56,6 +55,12 @@ def collection_missing(r: Reading) -> Iterable[Verdict]:
             path=r.configured.info.path,
             subject=name,
         )
+
+
+def misses_nothing(r: Reading) -> bool:
+    """Whether the log has no live memory, or every one that the server lacks was found in another store."""
+    both = r.comparison
+    return not r.log_live_count or (both is not None and bool(both.elsewhere) and not both.lost)
 
 
 def collection_unhealthy(r: Reading) -> Iterable[Verdict]:
