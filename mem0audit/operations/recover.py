@@ -186,7 +186,7 @@ def _check_read(report: Report) -> None:
     """Raises CouldNotRead where it is not known what is lost."""
     for one in report.not_checked:
         if one.what == "D302":
-            why = "; ".join(dict.fromkeys(n.why for n in report.not_checked if n.gap and n.what != "D302"))
+            why = "; ".join(dict.fromkeys(n.why for n in report.not_checked if n.gap and n.why != one.why))
             raise CouldNotRead(
                 f"it is not known what is lost: {one.why}" + (f" ({why})" if why else ""),
                 "what can be read, and how to read the rest: mem0audit audit",

@@ -246,7 +246,8 @@ class ServerStore:
             self.connection.post(path, body, timeout=COPIES_S, consistency="all")
         except ServerProblem as problem:
             if problem.kind == "server":
-                return problem.message.removeprefix(f"{self.connection.address.url}: ")
+                said = problem.message.removeprefix(f"{self.connection.address.url}: ")
+                return said.removeprefix(f"answers {problem.status}: ")
             if problem.kind == "timeout":
                 return "no answer in time"
             if problem.kind not in ("refused", "forbidden"):  # limits of strict mode
