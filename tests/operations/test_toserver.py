@@ -630,21 +630,3 @@ def test_floats_are_written_so_that_32_bits_read_back_the_same(
     assert array("f", sent["vector"][""]) == array("f", vector)
     assert (sent["id"], sent["payload"]) == (7, point.payload)
     assert sent["vector"]["bm25"] == {"indices": [3, 1], "values": [0.5, 1e-9]}
-
-
-def test_long_texts_go_in_several_requests(
-    start_qdrant: Callable[..., QdrantServer], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A server takes 32 MB a request (here one); a run that goes on asks for no more at once either."""
-    server = start_qdrant(environ={"QDRANT__SERVICE__MAX_REQUEST_SIZE_MB": "1"})
-    server.result("PUT", "/collections/long", {"vectors": {"size": 2, "distance": "Dot"}})
-    monkeypatch.setattr(serverpoints, "REQUEST_BYTES", serverpoints.REQUEST_BYTES // 32)
-    points = [WholePoint(i, {"data": str(i) * 20_000}, PointVectors([1.0, 0.0])) for i in range(100, 124)]
-    assert len(serverpoints.body_of(points)) > 1 << 20
-    address = parse_address(server.url)
-    with Connection(address) as writing, Connection(address) as reading:
-        for there in ((), range(100, 124)):
-            carrier = serverpoints.Carrier(writing, reading, "long", "Dot", there)
-            carrier.take(points)
-            carrier.end()
-            assert (carrier.written, carrier.found) == ((0, 24) if there else (24, 0))
