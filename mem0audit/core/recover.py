@@ -94,7 +94,8 @@ class RecoverPlan:
 
     `lost` counts the memories that are live in the log and in no store that was found; `incidents` took them.
     `snapshot` is the newest one from before the loss: with it vectors and ids come back too. `not_read` are places
-    whose record could not be read; `asked` are the ids that were named.
+    whose record could not be read, `not_looked_into` snapshots that may say whose one is; `asked` are the ids that were
+    named.
     """
 
     install: Install
@@ -107,6 +108,7 @@ class RecoverPlan:
     snapshot: SeenSnapshot | None = None
     stranded: tuple[StrandedTable, ...] = ()
     not_read: tuple[str, ...] = ()
+    not_looked_into: tuple[str, ...] = ()
     asked: tuple[str, ...] = ()
     lost_ids: frozenset[str] = frozenset()
     running: bool = False

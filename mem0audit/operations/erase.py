@@ -233,8 +233,8 @@ def plan_erase(
     others = () if only_this_store else find_candidates(install, host)
     folders = [c.path for c in others if c.kind == "vectors"]
     elsewhere, not_read = _elsewhere(door, scope, ever, folders, say)
-    if beside:
-        elsewhere = (HeldBy(door.vectors, sum(one.count for one in beside), is_here=True), *elsewhere)
+    if others_there := sum(one.count for one in beside if not one.entities):
+        elsewhere = (HeldBy(door.vectors, others_there, is_here=True), *elsewhere)
     if there := [one for one in elsewhere if not one.is_here]:
         listed = ", ".join(f"{one.path} ({one.memories:,})" for one in there)
         raise Refused(
@@ -299,11 +299,11 @@ def _emptying(
         raise CouldNotRead(f"{gap.what}: {gap.why}; nothing was changed")
     found = {one.name: one.count or 0 for one in seen.rows if one.kind == "points"}
     # of other collections of a server those alone that this log tells of: one log may serve several
-    found.update({one.name: one.of_ids for one in beside})
+    found.update({one.name: one.of_ids for one in beside if not one.entities})
     if others := sum(found.values()) - len(memories.mine):
         names = ", ".join(name for name, count in found.items() if count and name != door.collection)
         raise Refused(
-            f"{others:,} memories of it would stay, and lose the texts of their log ({names or door.collection})",
+            f"{_memories(others)} of it would stay, and lose the texts of their log ({names or door.collection})",
             "delete them first (--collection NAME), or leave --redact out",
         )
     rows = sum(one.count or 0 for one in log.rows if one.kind in ("history", "stranded"))

@@ -6,7 +6,8 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -48,6 +49,7 @@ from mem0audit.stores.embedded import EmbeddedStore
 from mem0audit.stores.history import read_history_file, read_rows, rows_of, speakers
 from mem0audit.stores.ledger import CannotUse, KnownAgent
 from mem0audit.stores.mem0api import Mem0Worker
+from mem0audit.stores.snapshots import small_file
 
 IN_A_ROW: Final = 3
 """So many memories in a row that could not be added mean the embedder, and not a text that is too long for it."""
@@ -176,7 +178,8 @@ def _planned(
         incidents=tuple(i for i in report.incidents if "D302" in i.codes),
         snapshot=known.before_loss(len(lost)) if lost else None,
         stranded=_stranded(install, host),
-        not_read=record.not_read + sources.not_read,
+        not_read=record.not_read,
+        not_looked_into=sources.not_read,
         asked=tuple(wanted.memories),
         running=bool(report.holders),
     )
@@ -620,9 +623,11 @@ class _Sources:
                 except CannotUse as error:
                     raise Refused(f"the ledger {error.why}", "to go on without it: --no-ledger") from None
         payloads: dict[str, tuple[_Payload, str]] = {}
-        not_read = []
+        not_read: list[str] = []
+        of_server: list[str] = []
         if snapshot is not None:
-            found = _in_snapshot(snapshot, wanted)
+            with _memories_in(snapshot, install) as store:
+                found = _in_snapshot(snapshot, store, wanted)
             payloads = {i: (payload, Path(snapshot).name) for i, payload in found.items()}
             return _Sources(owners, payloads, lost, agent)
         # the newest that has it counts
@@ -630,12 +635,20 @@ class _Sources:
             missing = wanted - payloads.keys()
             if not missing or one.problems or one.taken_at is None:
                 continue
+            if Path(one.path, snapshot_core.SERVER).is_dir():
+                of_server.append(one.path)
+                continue
             try:
-                found = _in_snapshot(one.path, missing)
+                found = _in_snapshot(one.path, _folder_of(one.path), missing)
             except CouldNotRead as problem:
                 not_read.append(problem.message)
                 continue
             payloads.update({i: (payload, one.name) for i, payload in found.items()})
+        if of_server:
+            more = f" and {len(of_server) - 1:,} more" if of_server[1:] else ""
+            not_read.append(
+                f"{of_server[0]}{more}, which only a server reads: yours does with --memory ID --snapshot DIR"
+            )
         return _Sources(owners, payloads, lost, agent, tuple(not_read))
 
     def payload(self, memory_id: str) -> tuple[_Payload | None, str | None]:
@@ -648,7 +661,33 @@ class _Sources:
         return None if payload is None else _owner(payload)
 
 
-def _in_snapshot(path: str, ids: Collection[str]) -> dict[str, _Payload]:
+def _folder_of(path: str) -> EmbeddedStore:
+    return EmbeddedStore(str(Path(path, snapshot_core.VECTORS)), alone=True)
+
+
+@contextmanager
+def _memories_in(path: str, install: Install) -> Iterator[PointStore]:
+    """What reads the vectors of a snapshot: its folder; where a server took it, the server of the install, under a
+    scratch name. Raises CouldNotRead."""
+    if not Path(path, snapshot_core.SERVER).is_dir():
+        yield _folder_of(path)
+        return
+    if install.vectors is not None or install.server_url is None:
+        raise CouldNotRead(
+            f"{path}: its points are in a Qdrant server's own format, which a server has to read",
+            "restore it into new collections of one:  mem0audit snapshot restore --to NEWDIR --qdrant-url URL",
+        )
+    from mem0audit.operations.servererase import lent_memories
+
+    try:
+        manifest = snapshot_core.parse_manifest(small_file(Path(path, snapshot_core.MANIFEST)))
+    except (OSError, ValueError, snapshot_core.NotAManifest):
+        raise CouldNotRead(f"{path}: its manifest cannot be read") from None
+    with lent_memories(Path(path), manifest, install) as store:
+        yield store
+
+
+def _in_snapshot(path: str, store: PointStore, ids: Collection[str]) -> dict[str, _Payload]:
     """The payloads of these memories in a snapshot. Raises CouldNotRead."""
     found: dict[str, _Payload] = {}
 
@@ -656,7 +695,6 @@ def _in_snapshot(path: str, ids: Collection[str]) -> dict[str, _Payload]:
         if str(point_id) in ids:
             found[str(point_id)] = dict(payload)
 
-    store = EmbeddedStore(str(Path(path, snapshot_core.VECTORS)), alone=True)
     layout = store.layout()
     if layout.problem is not None or not layout.exists:
         raise CouldNotRead(f"{path}: its vectors cannot be read")
@@ -674,5 +712,6 @@ def _of_memories(collections: Sequence[CollectionInfo]) -> list[CollectionInfo]:
         for info in collections
         if info.has_folder
         and not info.legacy
+        and not info.foreign
         and not (info.name.endswith(ENTITIES_SUFFIX) and info.name[: -len(ENTITIES_SUFFIX)] in names)
     ]

@@ -116,7 +116,7 @@ def plan_erasing_on_server(
                 ledger=ledger,
                 uid=uid,
                 copy=_install(onto, Path(snapshot, snapshot_core.HISTORY), names[_memories(copies).name]),
-                lend=lambda folder, its: _lent(folder, its, onto),
+                lend=lambda folder, its: lent_memories(folder, its, onto),
             )
             for one in copies if todo.anything else ():
                 if serverpoints.kind_of(connection, names[one.name]).vectors is None:
@@ -174,8 +174,9 @@ def _install(onto: Install, history: Path, collection: str) -> Install:
 
 
 @contextmanager
-def _lent(folder: Path, manifest: Manifest, onto: Install) -> Iterator[PointStore]:
-    """The memories of another snapshot of a server, under a scratch name. Raises Refused, ServerProblem."""
+def lent_memories(folder: Path, manifest: Manifest, onto: Install) -> Iterator[PointStore]:
+    """The memories of a snapshot of a server, put onto the server of `onto` under a scratch name for as long as this
+    lasts. Raises Refused, Failed, ServerProblem."""
     if manifest.server is None:
         raise Refused(f"{folder}: is of a folder")
     copies = [_memories(_copies(manifest))]

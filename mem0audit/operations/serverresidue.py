@@ -36,12 +36,14 @@ class KeptByServer:
 
 @dataclass(frozen=True)
 class Beside:
-    """Another collection of the server that has something: memories of the scope, and memories of these ids."""
+    """Another collection of the server that has something: memories of the scope, and memories of these ids; or
+    entities of the scope."""
 
     name: str
     path: str
     of_scope: int
     of_ids: int
+    entities: bool
 
     @property
     def count(self) -> int:
@@ -65,11 +67,14 @@ def _others(
     store = ServerStore(connection)
     found: list[Beside] = []
     gaps: list[NotChecked] = []
+    names = {info.name for info in layout.collections}
     for info in layout.collections:
         if info.foreign:
             try:
                 of_scope = _of_scope(connection, info.name, scope)
-                one = Beside(info.name, info.path, of_scope, len(store.holding(info, ids)))
+                of_ids = len(store.holding(info, ids))
+                entities = info.name.endswith(ENTITIES_SUFFIX) and info.name[: -len(ENTITIES_SUFFIX)] in names
+                one = Beside(info.name, info.path, of_scope, of_ids, entities)
             except ServerProblem as problem:
                 gaps.append(NotChecked(info.path, _said(problem, connection.address.url)))
                 continue
@@ -87,7 +92,9 @@ def kept_by_server(install: Install, scope: Scope | None, ids: Collection[str]) 
         if layout.problem is not None:
             return found  # it was said where the points were to be read
         beside, gaps = _others(connection, layout, scope, ids)
-        found.rows += [Rows("points", one.name, one.path, one.count, one.count) for one in beside]
+        for one in beside:
+            kind = "entities" if one.entities else "points"
+            found.rows.append(Rows(kind, one.name, one.path, one.count, one.count))
         found.not_searched += gaps
         names = [info.name for info in layout.collections]
         asked = set()

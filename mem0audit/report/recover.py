@@ -58,6 +58,10 @@ def plan_text(
             "not among these: its log says so.",
             hanging=2,
         )
+    if plan.not_looked_into:
+        lines += screen.wrap(
+            f"Not looked into for owners and metadata: {'; '.join(plan.not_looked_into)}.", hanging=2
+        )
     if plan.stranded:
         rows = sum(one.missing_rows for one in plan.stranded)
         lines += screen.wrap(
@@ -336,6 +340,7 @@ def _plan_body(plan: RecoverPlan) -> dict[str, Any]:
         "times": [{"when": when, "memories": count} for when, count in by_time(plan.texts)],
         "cannot_come_back": list(cannot_come_back(plan)),
         "records_not_read": list(plan.not_read),
+        "snapshots_not_read": list(plan.not_looked_into),
         "stranded_rows": sum(one.missing_rows for one in plan.stranded),
     }
 

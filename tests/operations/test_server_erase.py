@@ -87,10 +87,13 @@ def test_a_scope_goes_and_nothing_else(
     shared = [{"id": min(carols), "vector": [1, 2], "payload": {"data": "x"}}]
     qdrant.result("PUT", "/collections/others/points?wait=true", {"points": shared})
     with pytest.raises(
-        Refused, match=r"1 memories of it would stay, and lose the texts of their log \(others\)"
+        Refused, match=r"1 memory of it would stay, and lose the texts of their log \(others\)"
     ):
         plan_erase(install, this_host(), scope=CAROL, only_this_store=True, redact=True)
     qdrant.result("POST", "/collections/others/points/delete?wait=true", {"points": [min(carols)]})
+    qdrant.result("PUT", "/collections/others_entities", {"vectors": {"size": 2, "distance": "Dot"}})
+    entity = {"id": 1, "vector": [1, 2], "payload": {"data": "Quito", "user_id": "carol"}}
+    qdrant.result("PUT", "/collections/others_entities/points?wait=true", {"points": [entity]})
     real, seen = erase._unlink, []
 
     def unlink(memory: Any, *arguments: Any) -> None:
@@ -117,10 +120,8 @@ def test_a_scope_goes_and_nothing_else(
         assert left[one][1] == entities[one][1]
     found = done.after
     assert found is not None and found.incomplete and not done.erased
-    assert [(one.name, one.count) for one in found.rows if one.kind == "points"] == [
-        ("mem0", 0),
-        ("others", 3),
-    ]
+    counts = {one.name: one.count for one in found.rows if one.kind in ("points", "entities")}
+    assert counts == {"mem0": 0, "others": 3, "mem0_entities": 0, "others_entities": 1}
     assert any(one.kind == "snapshot on the server" for one in found.copies)
     (files,) = [one for one in found.not_searched if one.what == f"the files of {qdrant.url}"]
     assert "among them" in files.why and "mem0audit help on-server" in files.why

@@ -21,6 +21,7 @@ from mem0audit.operations.prune import apply_prune, plan_prune
 from mem0audit.operations.putback import apply_put_back, plan_put_back
 from mem0audit.operations.recover import Wanted, apply_recover, plan_recover
 from mem0audit.operations.repair import apply_repair, plan_repair
+from mem0audit.operations.serversnapshot import create_of_server, plan_server_create
 from mem0audit.operations.toserver import apply_to_server, plan_to_server
 from tests.builders import copy_incident
 from tests.operations.embedder import serving
@@ -105,6 +106,29 @@ def test_a_lost_memory_comes_back(built: Built, qdrant: QdrantServer, tmp_path: 
         done = apply_recover(plan, find_door(install, this_host()), this_host(), own.config())
     ((_, new),) = done.added
     assert on_server(qdrant, "mem0")[new][0]["data"] == "SECRET lost"
+
+
+@pytest.mark.thorough
+def test_a_lost_memory_comes_back_as_a_snapshot_of_the_server_has_it(
+    built: Built, qdrant: QdrantServer, tmp_path: Path
+) -> None:
+    """The server itself reads it, under a scratch name, where it is asked to; else it is said, and taken for no record
+    of erasures."""
+    _, install = served(built, qdrant, tmp_path / "install")
+    taken = create_of_server(
+        plan_server_create(install, this_host(), str(tmp_path / "snapshots")), this_host()
+    )
+    sound, there = built.ids["sound"], qdrant.collections()
+    qdrant.result("POST", "/collections/mem0/points/delete?wait=true", {"points": [sound]})
+    settings = Settings(snapshot_dir=str(tmp_path / "snapshots"))
+    plan = plan_recover(install, this_host(), Wanted(doubtful=True), settings=settings, pause=lambda _: None)
+    assert plan.lost == 2 and plan.not_read == () and len(plan.not_looked_into) == 1
+    assert taken.path in plan.not_looked_into[0] and qdrant.collections() == there
+    wanted = Wanted(memories=(sound,), snapshot=taken.path, doubtful=True)
+    plan = plan_recover(install, this_host(), wanted, settings=settings, pause=lambda _: None)
+    (one,) = plan.memories
+    assert one.owner == ("alice", None, None) and one.metadata["tag"] == "x"
+    assert qdrant.collections() == there
 
 
 def test_a_stranded_log_is_put_back(qdrant: QdrantServer, tmp_path: Path) -> None:
