@@ -42,6 +42,8 @@ with suppress(ImportError):
 CONNECT_S: Final = 10.0
 ANSWER_S: Final = 60.0
 """How long a server may think about, and take for, an ordinary answer."""
+AGREE_S: Final = 30
+"""How long the nodes of a cluster may take to agree on a collection that is made or removed."""
 SILENCE_S: Final = 60.0
 """How long a download or an upload may stand still."""
 MOST_ANSWER: Final = 256 << 20
@@ -64,6 +66,12 @@ class Downloaded(NamedTuple):
 def collection_path(collection: str, *rest: str | int) -> str:
     """`/collections/NAME/…` with every part quoted: no name can lead elsewhere."""
     return "/collections/" + "/".join(quote(str(part), safe="") for part in (collection, *rest))
+
+
+def agreed_path(collection: str) -> str:
+    """`collection_path` for a call that makes or removes the collection: the nodes of a busy cluster get AGREE_S
+    for it, where a server gives them 10 s by itself (1.16.3)."""
+    return f"{collection_path(collection)}?timeout={AGREE_S}"
 
 
 def connection_to(install: Install) -> Connection:

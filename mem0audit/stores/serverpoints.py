@@ -22,7 +22,7 @@ from typing import Any, Final, TypeVar
 from mem0audit.core.errors import Failed, ServerProblem
 from mem0audit.core.model import PointId
 from mem0audit.stores.pickles import Opaque, PointVectors, WholePoint
-from mem0audit.stores.server import ANSWER_S, Connection, collection_path, result_of
+from mem0audit.stores.server import ANSWER_S, Connection, agreed_path, collection_path, result_of
 from mem0audit.stores.serverpages import IDS_A_PAGE, PATIENCE_S, pages
 
 T = TypeVar("T")
@@ -136,7 +136,7 @@ def create_as_mem0(
         body: dict[str, Any] = {"vectors": {"size": dims, "distance": distance, "on_disk": on_disk}}
         if keyword_slot:
             body["sparse_vectors"] = {"bm25": {"modifier": "idf"}}
-        connection.put(collection_path(name), body, timeout=WRITE_S)
+        connection.put(agreed_path(name), body, timeout=WRITE_S)
     for field in OWNER_FIELDS:
         body = {"field_name": field, "field_schema": "keyword"}
         connection.put(collection_path(name, "index"), body, timeout=WRITE_S, wait="true")
@@ -188,7 +188,7 @@ def create_alike(connection: Connection, name: str, kind: Kind) -> None:
     config = dict(kind.config)
     body = {**config.pop("params"), "optimizers_config": config.pop("optimizer_config", None), **config}
     body = {key: value for key, value in body.items() if value is not None}
-    connection.put(collection_path(name), body, timeout=WRITE_S)
+    connection.put(agreed_path(name), body, timeout=WRITE_S)
     index_alike(connection, name, kind)
 
 

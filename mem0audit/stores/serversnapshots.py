@@ -20,7 +20,7 @@ from typing import Any, Final
 from mem0audit.core.errors import Refused, ServerProblem
 from mem0audit.core.snapshot import CollectionCopy, PayloadDigest
 from mem0audit.stores import files
-from mem0audit.stores.server import ANSWER_S, Connection, clean, collection_path
+from mem0audit.stores.server import ANSWER_S, Connection, agreed_path, clean, collection_path
 from mem0audit.stores.serverpages import odd_answer, pages
 from mem0audit.stores.serverpoints import Kind, create_alike, index_alike, kind_in, kind_of
 
@@ -365,11 +365,11 @@ def forget_upload(connection: Connection, collection: str) -> None:
     if collection in names(connection):
         removed(connection, collection, UPLOADED)
         return
-    connection.put(collection_path(collection), {"vectors": {"size": 1, "distance": "Dot"}})
+    connection.put(agreed_path(collection), {"vectors": {"size": 1, "distance": "Dot"}}, timeout=WORK_S)
     try:
         removed(connection, collection, UPLOADED)
     finally:
-        connection.delete(collection_path(collection), timeout=WORK_S)
+        connection.delete(agreed_path(collection), timeout=WORK_S)
 
 
 def dropped(connection: Connection, collection: str, wait_s: float = 0.0, *, snapshots: bool = False) -> bool:
@@ -386,7 +386,7 @@ def dropped(connection: Connection, collection: str, wait_s: float = 0.0, *, sna
             if is_there:
                 if snapshots:
                     _remove_snapshots_of(connection, collection)
-                connection.delete(collection_path(collection), timeout=WORK_S)
+                connection.delete(agreed_path(collection), timeout=WORK_S)
         except ServerProblem:
             return False
         if is_there or time.monotonic() >= end:
