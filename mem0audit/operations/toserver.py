@@ -282,8 +282,8 @@ def apply_to_server(
     progress: Progress | None = None,
     now: Callable[[], float] = time.time,
 ) -> ToServerDone:
-    """Does what was planned. Raises Refused where somebody has the stores open or writes to them, ServerProblem or
-    Failed where it did not come to its end: the old store is as it was, and the same command goes on."""
+    """Does what was planned. Raises Refused where somebody has the stores open or writes to them, Failed where it did
+    not come to its end: the old store is as it was, and the same command goes on."""
     say = progress or no_progress
     started = time.monotonic()
     seen = plan.seen
@@ -302,22 +302,15 @@ def apply_to_server(
                 done = _carried(plan, staging, host, address, key, say, now)
         except ServerProblem as problem:
             refused = "when that is settled" if problem.kind == "refused" else None
-            raise ServerProblem(
-                problem.kind,
-                f"{problem.message}; the old store is as it was",
-                _hint(problem.hint or refused),
-                problem.status,
-            ) from None
+            said = problem.hint or refused
+            hint = f"{said}, {_AGAIN}" if said is not None else _AGAIN
+            raise Failed(f"{problem.message}; the old store is as it was", hint) from None
         except (Failed, CouldNotRead) as problem:
             raise Failed(f"{problem.message}; the old store is as it was", problem.hint or _AGAIN) from None
         new = replace(plan.install, vectors=None, server_url=Origin(plan.url, _MOVED), nodes=())
         warnings = told(plan, replace(new, server_key=key, server_key_from=plan.key_from), host, say)
         exchange.remove_staging([staging])
     return replace(done, warnings=plan.warnings + warnings, seconds=time.monotonic() - started)
-
-
-def _hint(hint: str | None) -> str:
-    return f"{hint}, {_AGAIN}" if hint is not None else _AGAIN
 
 
 def hold(plan: ToServerPlan, host: Host, stack: ExitStack) -> None:

@@ -589,6 +589,8 @@ def safe_detail(error: Exception) -> str:
         return "a database is locked by another process"
     if "readonly database" in text:
         return "a database cannot be written"
+    if "disk is full" in text:
+        return "the disk is full"
     # up to mem0 1.0.6 it looks for the payload of nothing
     if (
         "not found" in text and isinstance(error, ValueError)

@@ -244,7 +244,7 @@ def test_the_server_killed_meanwhile(
 
     with monkeypatch.context() as patch:
         patch.setattr(serverpoints.Carrier, "take", take)
-        with pytest.raises(ServerProblem, match="the old store is as it was") as problem:
+        with pytest.raises(Failed, match="the old store is as it was") as problem:
             move(store, parse_address(server.url))
     assert "the same command goes on where it was" in str(problem.value.hint)
     server.start()

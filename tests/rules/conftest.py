@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -35,8 +36,10 @@ def own_server() -> Iterator[QdrantServer]:
 @pytest.fixture
 def beside_a_server(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, own_server: QdrantServer
-) -> None:
-    """Every store that a test of the module audits as a folder is audited on a server too: code for code the same."""
+) -> Iterator[None]:
+    """Every store that a test of the module audits as a folder is audited on a server too: code for code the same. The
+    rule that a test is named after must have found something there."""
+    codes: set[str] = set()
 
     def report_of(store: Any, **options: Any) -> Report:
         report = support.report_of(store, **options)
@@ -55,6 +58,10 @@ def beside_a_server(
         there = server_report(install, own_server.url, machine, **audited)
         here = [pair for pair in found(report, GROUPS) if pair[0] not in OF_SEALS]
         assert found(there, GROUPS) == here
+        codes.update(code for code, _ in here)
         return report
 
     monkeypatch.setattr(request.module, "report_of", report_of)
+    yield
+    named = re.match(r"test_([dhec]\d{3})_(?!is_silent)", request.node.name)
+    assert named is None or named[1].upper() in codes, "found nothing on the server"

@@ -70,7 +70,7 @@ def test_c604_one_text_many_times(store: MemoryBuilder) -> None:
     assert of(report, "C604")[0].evidence["copies"] == 10
 
 
-def test_c604_begins_at_ten_copies(store: MemoryBuilder) -> None:
+def test_c604_is_silent_below_ten_copies(store: MemoryBuilder) -> None:
     for _ in range(8):
         store.add("memory 2", user_id="alice")
     store.close()

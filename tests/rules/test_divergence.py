@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -162,6 +163,7 @@ def test_d308_owner_ids_that_mem0_cannot_match(build: Build) -> None:
     assert not list(unreachable_owner(reading_of(agent, mem0="1.0.11")))
     unknown = list(unreachable_owner(reading_of(agent, mem0=None)))
     assert [type(v).__name__ for v in unknown] == ["NotChecked"]
+    assert codes(report_of(agent, select=("D308",), agent_python=sys.executable)) == {"D308": 2}
 
 
 def test_d309_a_memory_without_owner(build: Build) -> None:

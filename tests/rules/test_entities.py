@@ -51,7 +51,7 @@ def test_e501_all_linked_memories_are_gone(store: MemoryBuilder) -> None:
     assert codes(report_of(store, select=SELECT, on=later(120))) == {"E501": 1}
 
 
-def test_e501_and_e502_wait_a_minute(store: MemoryBuilder) -> None:
+def test_e501_is_silent_for_a_minute(store: MemoryBuilder) -> None:
     """Entities trail their memories by the embedder's latency."""
     store.delete(store.ids[0])
     store.close()
@@ -85,7 +85,7 @@ def test_e504_more_entities_than_mem0_reads(store: MemoryBuilder, monkeypatch: p
     assert not codes(report_of(store, select=("E504",)))
 
 
-def test_e504_is_mem0s_own_limit() -> None:
+def test_the_limit_of_e504_is_mem0s_own() -> None:
     """The number in mem0's source: entities beyond it are never cleaned."""
     import inspect
 
