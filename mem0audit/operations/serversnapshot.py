@@ -15,9 +15,11 @@ never holds still even so is taken, and says so.
 
 from __future__ import annotations
 
+import calendar
 import json
 import os
 import platform
+import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -72,6 +74,8 @@ ATTEMPTS: Final = 3
 STILL_S: Final = 0.1
 """So long the log must have been still before the server is asked for its snapshot."""
 STILL_WAIT_S: Final = 2.0
+ASKED_S: Final = 2
+"""A server that is asked for a snapshot begins it within so many seconds."""
 REMOTE: Final = "remote.json"
 """In the hidden folder while it is at work: the snapshots that lie on the server for it."""
 
@@ -497,12 +501,12 @@ def _note_remotes(
     remotes: Sequence[tuple[_Wanted, Remote]],
     asked: tuple[_Wanted, frozenset[str]] | None = None,
 ) -> None:
-    """What lies on the server for this run; `asked` is that of which a snapshot is asked for now, and those of it that
-    were there before."""
+    """What lies on the server for this run; `asked` is that of which a snapshot is asked for now (noted with the
+    second), and those of it that were there before."""
     said = {
         "url": connection.address.url,
         "snapshots": [[*_noted(wanted), remote.name] for wanted, remote in remotes],
-        "asked": None if asked is None else [*_noted(asked[0]), sorted(asked[1])],
+        "asked": None if asked is None else [*_noted(asked[0]), sorted(asked[1]), int(time.time())],
     }
     files.remove_new(hidden / REMOTE)
     files.write_new(hidden / REMOTE, json.dumps(said).encode("ascii"))
@@ -513,9 +517,11 @@ def _noted(wanted: _Wanted) -> tuple[str, str, int | None]:
 
 
 def remove_left_on_server(folder: Path, install: Install) -> tuple[str, ...]:
-    """Removes what earlier runs left on this server, killed or cut off from it; sentences about what stays, and about
-    what may be theirs and is not removed, since it may be somebody else's. Raises ServerProblem where the server cannot
-    be asked."""
+    """Removes what earlier runs left on this server, killed or cut off from it; sentences about what stays.
+
+    Of one that was killed before it knew the name it is the one that came since, of the second in which it asked. Where
+    several came, or it is of another second, they may be somebody else's: they are told and not removed. Raises
+    ServerProblem where the server cannot be asked."""
     if not folder.is_dir():
         return ()
     said: list[str] = []
@@ -524,7 +530,8 @@ def remove_left_on_server(folder: Path, install: Install) -> tuple[str, ...]:
             try:
                 noted = json.loads(snapshots.small_file(folder / name / REMOTE))
                 ours = [(str(u), str(c), _shard(s), str(n)) for u, c, s, n in noted["snapshots"]]
-                at, asked, shard, before = noted["asked"] or (None, None, None, ())
+                at, asked, shard, before, second = noted["asked"] or (None, None, None, (), 0)
+                second = int(second)
                 if noted["url"] != connection.address.url:
                     continue
             except (OSError, ValueError, KeyError, TypeError):
@@ -533,9 +540,22 @@ def remove_left_on_server(folder: Path, install: Install) -> tuple[str, ...]:
             nodes = {one.address.url: one for one in (connection, *connection.others)}
             if asked is not None and at in nodes and asked in serversnapshots.names(connection):
                 left = sorted(serversnapshots.there(nodes[at], asked, shard) - set(before))
-                ours_too = {name for _, _, _, name in ours}
-                said += [leftonserver.may_lie((at, asked, shard, n)) for n in left if n not in ours_too]
+                known = {name for _, _, _, name in ours}
+                came: list[leftonserver.Left] = [(at, asked, shard, n) for n in left if n not in known]
+                if len(came) == 1 and second - 1 <= _second_of(came[0][3]) <= second + ASKED_S:
+                    leftonserver.remember(folder, came)
+                else:
+                    said += map(leftonserver.may_lie, came)
         return (*leftonserver.remove_remembered(folder, connection), *said)
+
+
+def _second_of(name: str) -> int:
+    """When a server began a snapshot, as its name says it; 0 where it says nothing."""
+    found = re.search(r"-(\d{4}(?:-\d\d){5})\.snapshot$", name, re.ASCII)
+    try:
+        return calendar.timegm(time.strptime(found[1], "%Y-%m-%d-%H-%M-%S")) if found else 0
+    except ValueError:
+        return 0
 
 
 def _shard(raw: object) -> int | None:
