@@ -247,8 +247,8 @@ class CutOff:
 
 @dataclass(frozen=True)
 class LeftMove:
-    """A move of an install that was cut off: from where to where. `history` and `vectors` are where both stores lay;
-    None where that is not known (nothing was moved then)."""
+    """A move of an install that was cut off: from where to where (a folder, or the address of a server). `history` and
+    `vectors` are where both stores lay; None where that is not known (nothing was moved then)."""
 
     cut: CutOff
     to: str
@@ -257,11 +257,18 @@ class LeftMove:
     with_history: bool = False
 
     @property
+    def to_server(self) -> bool:
+        """It went to a server: the old store is as it was, and what was carried lies there."""
+        return "://" in self.to
+
+    @property
     def command(self) -> str | None:
         """What settles it; None where that is not known."""
         if self.history is None or self.vectors is None:
             return None
-        words = ["--history", self.history, "--qdrant-path", self.vectors, "--to", self.to]
+        vectors = "--qdrant-url" if "://" in self.vectors else "--qdrant-path"
+        to = "--to-url" if self.to_server else "--to"
+        words = ["--history", self.history, vectors, self.vectors, to, self.to]
         return f"mem0audit relocate {shell_words(words)}{' --with-history' if self.with_history else ''}"
 
 

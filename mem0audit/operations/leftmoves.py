@@ -10,16 +10,20 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from mem0audit.core import toserver
 from mem0audit.core.errors import Refused
 from mem0audit.core.model import Install
 from mem0audit.core.moved import Begun, begun_text, parse_begun
-from mem0audit.core.relocate import LeftMove, MoveIntent, destination
+from mem0audit.core.relocate import CutOff, LeftMove, MoveIntent, destination
+from mem0audit.core.restore import NotAnIntent
 from mem0audit.install.host import Host, resolved
 from mem0audit.operations.ledger import ledger_folder, why_no_ledger
 from mem0audit.operations.moves import cut_off, read_intent
-from mem0audit.stores import files
+from mem0audit.stores import exchange, files, snapshots
 
 RECORD = "moves-begun.json"
+TO_SERVER = "move to a server"
+"""What the folder with the mark of a move to a server is for, in errors."""
 
 
 def note_begun(begun: Begun, install: Install, host: Host) -> None:
@@ -55,7 +59,27 @@ def _read(host: Host) -> tuple[Begun, ...]:
 def left_moves(install: Install, host: Host, *, ledger: bool = True) -> tuple[LeftMove, ...]:
     """Moves of this install, from here or to here, that were cut off. Changes nothing, never raises. Without `ledger`
     only those to where it lies."""
-    if sys.platform != "linux" or host.root != "/" or install.vectors is None:
+    if sys.platform != "linux" or host.root != "/":
+        return ()
+    there = _to_server(install, host)
+    return (*_to_folder(install, host, ledger), *([] if there is None else [there]))
+
+
+def _to_server(install: Install, host: Host) -> LeftMove | None:
+    """The move of its vectors to a server that was cut off, by the mark beside the log."""
+    staging = Path(toserver.staging_of(_real(install.history.value, host)))
+    try:
+        if not staging.is_dir() or exchange.at_work(staging, TO_SERVER):
+            return None
+        begun = toserver.parse_begun(snapshots.small_file(staging / toserver.MARK))
+    except (Refused, NotAnIntent, OSError, ValueError):
+        return None  # the same move says what is wrong with it
+    cut = CutOff(str(staging), begun.started_at, "clean")
+    return LeftMove(cut, begun.url, install.history.value, begun.source)
+
+
+def _to_folder(install: Install, host: Host, ledger: bool) -> tuple[LeftMove, ...]:
+    if install.vectors is None:
         return ()
     here = {_real(install.history.value, host), _real(install.vectors.value, host)}
     begun = {

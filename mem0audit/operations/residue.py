@@ -759,10 +759,15 @@ def _copies(
     cut = interrupted(install, host)
     if cut is not None:
         found += _cut_off(cut)
-    found += [
-        _CopySeen("left by a move that was cut off", path, (path,), None, None, "until that is settled")
-        for path in (one.cut.folder for one in left_moves(install, host))
-    ]
+    for move in left_moves(install, host):
+        if move.to_server:
+            why = "a move there was cut off, and what it carried lies there: it is not searched"
+            not_searched.append(NotChecked(move.to, why))
+            continue
+        path = move.cut.folder
+        found.append(
+            _CopySeen("left by a move that was cut off", path, (path,), None, None, "until that is settled")
+        )
     for path in exports:
         if rawfiles.exists(path):
             found.append(_CopySeen("export", path, (path,), None, None, "until you remove it"))

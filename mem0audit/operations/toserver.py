@@ -32,7 +32,7 @@ from mem0audit.operations import ledger as ledgers
 from mem0audit.operations.agentconfig import plan_server_update
 from mem0audit.operations.carrying import FromFolder, FromServer, moving
 from mem0audit.operations.interrupted import interrupted, words
-from mem0audit.operations.leftmoves import refuse_left_moves
+from mem0audit.operations.leftmoves import TO_SERVER, refuse_left_moves
 from mem0audit.operations.look import Progress, chosen_collection, no_collector, no_progress
 from mem0audit.operations.moved import note_moves
 from mem0audit.operations.otherroots import as_the_agent_sees_it
@@ -43,7 +43,6 @@ from mem0audit.stores import exchange, serverpoints, serversnapshots, snapshots
 from mem0audit.stores.pickles import WholePoint
 from mem0audit.stores.server import Connection, collection_path
 
-WORK = "move to a server"
 _MOVED = "where it was moved"
 _AGAIN = "the same command goes on where it was"
 
@@ -179,7 +178,7 @@ def _begun(staging: str) -> Begun | None:
     if not os.path.lexists(folder):
         return None
     try:
-        os.close(exchange.own_folder(folder, WORK))
+        os.close(exchange.own_folder(folder, TO_SERVER))
         return core.parse_begun(snapshots.small_file(folder / core.MARK))
     except FileNotFoundError:
         return None
@@ -291,7 +290,7 @@ def apply_to_server(
     staging = Path(_staging(seen, host))
     with ExitStack() as stack:
         try:
-            stack.enter_context(exchange.staging(staging, WORK))
+            stack.enter_context(exchange.staging(staging, TO_SERVER))
             hold(plan, host, stack)
         except exchange.InUse as problem:
             in_use(problem, None)

@@ -162,6 +162,8 @@ def _kept(found: Status, screen: Screen) -> list[str]:
         lines.append(" " * 11 + screen.command("relocate", "--discard-replaced"))
     for left in found.left_moves:
         stopped = "it had moved nothing" if left.cut.course == "clean" else "keep the agent stopped"
+        if left.to_server:
+            stopped = "the old store is as it was, what was carried lies there"
         said = f"MOVE CUT OFF      to {left.to}: {stopped}."
         lines += [screen.alarm(line) for line in screen.wrap(said, hanging=11)]
         if left.cut.problem is not None:

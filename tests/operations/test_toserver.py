@@ -21,10 +21,15 @@ import pytest
 
 from mem0audit.core.errors import Failed, Mem0auditError, Refused, ServerProblem
 from mem0audit.core.model import Install, Origin
+from mem0audit.core.scopes import Scope
 from mem0audit.core.server import Secret, ServerAddress, parse_address
 from mem0audit.core.toserver import ToServerDone
 from mem0audit.install.host import this_host
+from mem0audit.operations.audit import audit
 from mem0audit.operations.carrying import FromServer
+from mem0audit.operations.leftmoves import refuse_left_moves
+from mem0audit.operations.residue import residue
+from mem0audit.operations.status import status
 from mem0audit.operations.tofolder import apply_to_folder, plan_to_folder
 from mem0audit.operations.toserver import apply_to_server, plan_to_server
 from mem0audit.stores import serverpoints
@@ -488,12 +493,27 @@ def test_a_move_elsewhere_names_the_one_that_was_cut_off(
             move(store, parse_address(qdrant.url))
     host, there = this_host(), parse_address(qdrant.url)
     assert plan_to_server(installed(store), host, there, ledger=False).resumed is not None
+    assert_told(store, there.url)
     other = replace(there, host="localhost")
     for name in qdrant.collections():
         qdrant.result("DELETE", f"/collections/{name}")
     plan = plan_to_server(installed(store), host, other, ledger=False)
     assert plan.resumed is None
     assert f"A move to {there.url} was cut off; what it put there stays, in mem0" in plan.warnings[0]
+
+
+def assert_told(store: Any, url: str) -> None:
+    """What lies on a server that nobody uses is told wherever somebody looks."""
+    install, host = installed(store), this_host()
+    (left,) = status(install, host, ledger=False).left_moves
+    words = f"--history {store.history} --qdrant-path {store.vectors} --to-url {url}"
+    assert (left.to, left.command) == (url, f"mem0audit relocate {words}")
+    report = audit(install, host, ledger=False, left_moves=(left,))
+    (told,) = (one for one in report.findings if one.code == "B906")
+    assert told.evidence["move to"] == url and "lies there" in str(told.evidence["then"])
+    refuse_left_moves(install, host)  # it is in nobody's way
+    found = residue(install, host, scope=Scope("alice"), ledger=False)
+    assert any(one.what == url and "what it carried lies there" in one.why for one in found.not_searched)
 
 
 # --- from a server -----------------------------------------------------------------------------------------

@@ -104,7 +104,9 @@ RULES = (
         looks_like="A hidden folder .history.db.mem0audit-restoring or .qdrant.mem0audit-restoring beside the "
         "stores (in the folder, where that is a mount point), with intent.json in it. One store may be the "
         "restored one and the other still the old one. Of a move: .NAME.mem0audit-relocating beside the new "
-        "folder; a store may have its new name, and the old one its dated name already.",
+        "folder; a store may have its new name, and the old one its dated name already. Of a move to a server: "
+        ".history.db.mem0audit-to-server beside the log; some of the points are on that server, and the old store is "
+        "as it was.",
         to_do="\n".join(
             (
                 "Keep the agent stopped. This says how far it came, and then finishes it or takes it back:",
@@ -112,7 +114,7 @@ RULES = (
                     "mem0audit snapshot restore --in-place --dry-run", "mem0audit snapshot restore --in-place"
                 ),
                 "Of a move, the same relocate as before does it; the report and status print it:",
-                commands("mem0audit relocate --to DIR"),
+                commands("mem0audit relocate --to DIR", "mem0audit relocate --to-url URL"),
                 "Nothing that was there is lost: it is in that folder, or beside the stores under a dated name.",
             )
         ),

@@ -118,7 +118,8 @@ def interrupted_operation(r: Reading) -> Iterable[Verdict]:
     """B906: a restore or a move was cut off."""
     for move in r.left_moves:
         seen: dict[str, str | None] = {"move to": move.to, "begun": move.cut.started_at}
-        seen["then"] = move.cut.problem or MOVE_COURSES[move.cut.course]
+        going_on = "the old store is as it was; what was carried lies there, and the same move goes on"
+        seen["then"] = going_on if move.to_server else move.cut.problem or MOVE_COURSES[move.cut.course]
         evidence = {k: v for k, v in seen.items() if v is not None}
         yield finding("B906", evidence, path=move.cut.folder, help=move.command)
     cut = r.interrupted
