@@ -448,9 +448,13 @@ class RowTarget:
         step("snapshot.rows.create")
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         self._connection = sqlite3.connect(path, isolation_level=None)
-        self._connection.execute("PRAGMA journal_mode = off")
-        self._connection.execute("PRAGMA synchronous = off")
-        self._connection.execute("CREATE TABLE points (id TEXT PRIMARY KEY, point BLOB)")
+        try:
+            self._connection.execute("PRAGMA journal_mode = off")
+            self._connection.execute("PRAGMA synchronous = off")
+            self._connection.execute("CREATE TABLE points (id TEXT PRIMARY KEY, point BLOB)")
+        except BaseException:  # on a disk that is full
+            self._connection.close()
+            raise
 
     def put(self, rows: Sequence[tuple[int, Any, Any]]) -> None:
         """More rows: (rowid, id, point). An id that was changed while the rows were read comes twice: the later one

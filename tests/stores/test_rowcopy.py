@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import resource
+import signal
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -120,3 +123,19 @@ def test_only_what_the_client_makes(tmp_path: Path, more: str) -> None:
             with pytest.raises(NotByRows):
                 copy.refresh(reading)
             copy.close()
+
+
+def test_a_copy_that_cannot_begin_leaves_no_file_open(tmp_path: Path) -> None:
+    """As on a full disk: SQLite cannot write the first page."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        with pytest.raises(sqlite3.OperationalError) as failed:
+            files.RowTarget(tmp_path / "copy.sqlite")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert failed.value.__traceback__ is not None  # whose frames would hold what is not closed
+    open_ = {os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")}
+    assert str(tmp_path / "copy.sqlite") not in open_
