@@ -545,7 +545,8 @@ def test_rows_are_named_tuples_in_pages(tmp_path: Path) -> None:
     path = log(tmp_path / "history.db", rows=[add_row(n) for n in range(history.PAGE_ROWS * 2 + 5)])
     _, sink = read_rows(str(path), Rows)
     assert sink is not None
-    assert [len(page) for page in sink.pages] == [history.PAGE_ROWS, history.PAGE_ROWS, 5]
+    sizes = [len(page) for page in sink.pages]  # a page may end early, by the clock
+    assert max(sizes) <= history.PAGE_ROWS < sum(sizes) == len(sink.all) == history.PAGE_ROWS * 2 + 5
     assert isinstance(sink.all[0], HistoryRow)
 
 
