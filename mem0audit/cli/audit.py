@@ -135,8 +135,7 @@ def _audit(
         raise UsageProblem("--accept: goes with --seal, and names a reason")
     if seal and no_ledger:
         raise UsageProblem("--seal and --no-ledger: a seal is kept in the ledger")
-    nodes = tuple(node or ())
-    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env, nodes)
+    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env, node)
     wanted, unwanted = selectors(select, "--select"), selectors(ignore, "--ignore")
     check_output(output)
     if memory_db is not None:

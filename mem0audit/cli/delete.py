@@ -95,8 +95,7 @@ def delete(
         raise UsageProblem("--memory: is no id")
     check_output(receipt, flag="--receipt")
     seconds = _length(snapshot_for)
-    nodes = tuple(node or ())
-    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env, nodes)
+    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env, node)
     install, host = named.find()
     check_output(receipt, install, "--receipt")
     from mem0audit.install.config import load_settings

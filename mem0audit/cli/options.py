@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated
@@ -92,7 +92,7 @@ class Named:
     config: str | None = None
     agent_python: str | None = None
     api_key_env: str | None = None
-    nodes: tuple[str, ...] = ()
+    nodes: Sequence[str] | None = None
 
     def words(self) -> tuple[str, ...]:
         """The same flags as words of a command line."""
@@ -104,7 +104,7 @@ class Named:
             ("--config", self.config),
             ("--agent-python", self.agent_python),
             ("--api-key-env", self.api_key_env),
-            *(("--node", node) for node in self.nodes),
+            *(("--node", node) for node in self.nodes or ()),
         )
         return tuple(word for flag, value in pairs if value is not None for word in (flag, value))
 
@@ -128,7 +128,7 @@ class Named:
             config=self.config,
             agent_python=self.agent_python,
             api_key_env=self.api_key_env,
-            nodes=self.nodes,
+            nodes=tuple(self.nodes or ()),
         )
         return locate(flags, host), host
 

@@ -84,8 +84,7 @@ def _prune(
     if due and (dry_run or yes):
         raise UsageProblem("--due: changes nothing, and goes with neither --dry-run nor --yes")
     seconds = length_of(older_than)
-    nodes = tuple(node or ())
-    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env, nodes)
+    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env, node)
     install, host = named.find()
     from mem0audit.operations.prune import apply_prune, plan_prune
     from mem0audit.report import prune as report

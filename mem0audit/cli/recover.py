@@ -112,8 +112,7 @@ def _recover(
     Exit: 0 done, 1 some wait for an owner, 2 usage, 3 a store could not be read, 4 refused, 5 failed half-way (the same
     command goes on).
     """
-    nodes = tuple(node or ())
-    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env, nodes)
+    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env, node)
     as_json = format_ is Format.JSON
     if stranded_log:
         others = {

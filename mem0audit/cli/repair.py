@@ -82,8 +82,7 @@ def _repair(
         raise UsageProblem(
             "--yes: name what is to be repaired", "a rule or an id; all that is found: mem0audit repair"
         )
-    nodes = tuple(node or ())
-    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env, nodes)
+    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env, node)
     install, host = named.find()
     from mem0audit.operations.repair import apply_repair, plan_repair
     from mem0audit.report import repair as report

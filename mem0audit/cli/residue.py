@@ -80,8 +80,7 @@ def _residue(
     Exit: 0 nothing found, 1 something is still readable, 3 nothing found but not everything could be searched,
     4 refused (in use).
     """
-    nodes = tuple(node or ())
-    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env, nodes)
+    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env, node)
     check_output(output)
     if clear_free_pages:
         if any((user, agent, run, memory)):

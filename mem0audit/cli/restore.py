@@ -95,8 +95,7 @@ def _restore(
         )
     if discard_replaced and name is not None:
         raise UsageProblem("--discard-replaced takes no NAME")
-    nodes = tuple(node or ())
-    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env, nodes)
+    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env, node)
     as_json = format_ is Format.JSON
     if discard_replaced:
         install, host = named.find()
@@ -125,7 +124,7 @@ def _restore(
                 "collections",
                 "leave them out; --collection names the new collection, --qdrant-url the server",
             )
-        named = Named(None, None, qdrant_url or url, collection, config, agent_python, api_key_env, nodes)
+        named = Named(None, None, qdrant_url or url, collection, config, agent_python, api_key_env, node)
         onto, host = named.find()
     # --agent-python stays: it names the mem0 that erases in the copy who was erased since
     elif others := replace(named, agent_python=None).words():

@@ -111,8 +111,7 @@ def _create(
     Copied as of one instant, rebuilt without free pages, checked, and published by one rename.
     Exit: 0 taken, 2 usage, 3 a store is not there, 4 refused, 5 failed and nothing published.
     """
-    nodes = tuple(node or ())
-    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env, nodes)
+    named = Named(history, qdrant_path, qdrant_url, collection, config, agent_python, api_key_env, node)
     check_output(output)
     install, host = named.find()
     folder = _folder(to, host)
@@ -314,7 +313,7 @@ def _verify(
             raise UsageProblem(
                 "--qdrant-url names a server for --deep, --api-key-env its key, --node its other nodes"
             )
-        server = Named(qdrant_url=qdrant_url, api_key_env=api_key_env, nodes=tuple(node or ())).find()
+        server = Named(qdrant_url=qdrant_url, api_key_env=api_key_env, nodes=node).find()
     with progress(quiet=quiet) as tell:
         depth: Depth = "quick" if quick else "deep" if deep else "default"
         recorded = [verify_and_record(path, depth, tell, server=server) for path in paths]

@@ -97,7 +97,7 @@ def seal_reading(
     if isinstance(last, NotChecked) and last != NO_SEAL:
         return SealOutcome(False, f"{last.why} (moved away, it is begun anew)")
     newest = last.seal if isinstance(last, LastSeal) else None
-    reading = replace(reading, last_seal=last)
+    reading = replace(reading, last_seal=last, recovered=ledgers.recovered(ledger))
     state = reading.state()
     if state is None:
         return SealOutcome(False, "both stores could not be read whole")
